@@ -1,0 +1,161 @@
+"""Every exception that ART Core raises, one tree.
+
+    ArtError
+    ├── ConfigError (ValueError)            a value the user gave can't be used
+    │   ├── ScenarioError                   scenarios of a wrong shape
+    │   └── UnknownModelError               no such base model or policy
+    ├── MissingExtraError (ImportError)     an optional dependency isn't installed
+    ├── ChatError (ValueError)              messages that can't become tokens
+    ├── TrajectoryError (ValueError)        a trajectory that can't be trained on
+    │   ├── RewardError                     reward missing, None, NaN, infinite or not a number
+    │   └── UnknownCompletionError          a Choice that no record stands behind
+    ├── RolloutError (RuntimeError)         a rollout, or too many of them, failed
+    │   ├── RolloutTimeoutError (TimeoutError)
+    │   └── TooManyFailuresError
+    ├── EngineError (RuntimeError)          inference
+    │   ├── ContextLengthError (ValueError) prompt (+ max_tokens) longer than the context
+    │   ├── EngineOverloadedError           queue or KV memory full: try again later
+    │   ├── EngineDiedError                 the engine stopped working
+    │   └── AdapterError                    an adapter that can't be loaded or isn't loaded
+    ├── TrainingError (RuntimeError)        the training step
+    │   └── NonFiniteError                  loss or gradient isn't finite
+    ├── RunError (RuntimeError)             the run directory
+    │   ├── RunLockedError                  another process uses it
+    │   ├── RunMismatchError                it belongs to another configuration
+    │   └── RunDamagedError                 a file in it isn't what its manifest says
+    ├── StorageError (OSError)              disk full, read-only, …
+    ├── WeightsError (RuntimeError)         a base model can't be fetched, verified or loaded
+    └── GatewayError (RuntimeError)         the gateway can't start or answered wrongly
+        └── PortTakenError (OSError)
+
+Each carries ``problem`` (what is wrong: field and value) and ``remedy`` (what to
+do); ``str()`` joins them. All survive pickling.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ArtError(Exception):
+    """Root of the tree."""
+
+    problem: str
+    remedy: str | None
+
+    def __init__(self, problem: str, remedy: str | None = None) -> None:
+        super().__init__(problem, remedy)
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        if self.remedy is None:
+            return self.problem
+        return f"{self.problem.rstrip('.')}. {self.remedy}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problem, self.remedy)
+
+
+class ConfigError(ArtError, ValueError):
+    """A value the user gave can't be used."""
+
+
+class ScenarioError(ConfigError):
+    """Scenarios of a wrong shape."""
+
+
+class UnknownModelError(ConfigError):
+    """No such base model or policy."""
+
+
+class MissingExtraError(ArtError, ImportError):
+    """An optional dependency isn't installed."""
+
+
+class ChatError(ArtError, ValueError):
+    """Messages or tools that this chat format can't express."""
+
+
+class TrajectoryError(ArtError, ValueError):
+    """A trajectory that can't be trained on."""
+
+
+class RewardError(TrajectoryError):
+    """A reward that is missing, None, NaN, infinite or not a number."""
+
+
+class UnknownCompletionError(TrajectoryError):
+    """A Choice that no record stands behind."""
+
+
+class RolloutError(ArtError, RuntimeError):
+    """A rollout failed."""
+
+
+class RolloutTimeoutError(RolloutError, TimeoutError):
+    """A rollout ran out of time."""
+
+
+class TooManyFailuresError(RolloutError):
+    """More rollouts failed than the caller allows."""
+
+
+class EngineError(ArtError, RuntimeError):
+    """Inference failed."""
+
+
+class ContextLengthError(EngineError, ValueError):
+    """Prompt, or prompt and ``max_tokens``, longer than the context."""
+
+
+class EngineOverloadedError(EngineError):
+    """The engine's queue is full; the same request may succeed later."""
+
+
+class EngineDiedError(EngineError):
+    """The engine stopped working."""
+
+
+class AdapterError(EngineError):
+    """An adapter that can't be loaded, or isn't loaded."""
+
+
+class TrainingError(ArtError, RuntimeError):
+    """A training step failed."""
+
+
+class NonFiniteError(TrainingError):
+    """Loss or gradient isn't finite."""
+
+
+class RunError(ArtError, RuntimeError):
+    """The run directory can't be used."""
+
+
+class RunLockedError(RunError):
+    """Another process uses the run directory."""
+
+
+class RunMismatchError(RunError):
+    """The run directory belongs to another configuration."""
+
+
+class RunDamagedError(RunError):
+    """A file of the run isn't what it should be."""
+
+
+class StorageError(ArtError, OSError):
+    """The disk is full, read-only or failing."""
+
+
+class WeightsError(ArtError, RuntimeError):
+    """A base model can't be fetched, verified or loaded."""
+
+
+class GatewayError(ArtError, RuntimeError):
+    """The gateway can't start, or was answered wrongly."""
+
+
+class PortTakenError(GatewayError, OSError):
+    """The port is in use."""
