@@ -1,0 +1,97 @@
+"""What a chat format is: messages to tokens, and sampled tokens to a message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from art_core.trajectories import Message, Tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedMessage:
+    """The assistant message in a completion's tokens."""
+
+    message: Message
+    """``role``, ``content`` (None beside tool calls without text), and where present
+    ``reasoning_content`` and ``tool_calls`` (OpenAI's form, ``arguments`` a string)."""
+    errors: list[str] = field(default_factory=list[str])
+    """What was malformed; the malformed text is in ``content``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """A piece of a streamed message; concatenated pieces equal the parsed message."""
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    """OpenAI's streaming form: ``{"index", "id"?, "type"?, "function": {"name"?, "arguments"?}}``."""
+
+
+class StreamParser(Protocol):
+    """Parses one completion while it is sampled."""
+
+    @property
+    def text(self) -> str:
+        """All text decoded so far (special tokens left out, partial UTF-8 held back):
+        what stop strings are looked for in."""
+        ...
+
+    def feed(self, token_ids: Sequence[int]) -> Delta:
+        """Take the next sampled tokens; return what became certain."""
+        ...
+
+    def finish(self) -> tuple[Delta, ParsedMessage]:
+        """Return what was still held back, and the whole message."""
+        ...
+
+
+class ChatFormat(Protocol):
+    """The chat convention of one base model, the same for serving and training."""
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Tokens that end an assistant turn."""
+        ...
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] | None = None) -> list[int]:
+        """Token ids of the conversation and the opening of the assistant's turn.
+
+        Text in messages and tools is data: it never becomes a special token.
+
+        Raises:
+            ChatError: this format can't express something in ``messages``; names it.
+        """
+        ...
+
+    def bridge(
+        self,
+        recorded_token_ids: Sequence[int],
+        recorded_messages: Sequence[Message],
+        new_messages: Sequence[Message],
+        tools: Sequence[Tool] | None = None,
+    ) -> list[int] | None:
+        """Token ids of a prompt that begins with ``recorded_token_ids``.
+
+        ``recorded_token_ids`` are a prompt and what was sampled on it;
+        ``recorded_messages`` the same as messages, the response last. None when
+        the format can't continue them (its template rewrites earlier turns,
+        say): then the whole conversation is rendered and starts a new history.
+        """
+        ...
+
+    def parse(self, token_ids: Sequence[int], tools: Sequence[Tool] | None = None) -> ParsedMessage:
+        """The assistant message in a completion's token ids."""
+        ...
+
+    def stream_parser(self, tools: Sequence[Tool] | None = None) -> StreamParser: ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of plain text (no template, no special tokens)."""
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of token ids, special tokens included: to read, never to re-tokenize."""
+        ...

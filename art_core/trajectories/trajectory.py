@@ -1,0 +1,140 @@
+"""What one rollout left behind, with its reward."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, field_validator
+
+from art_core.errors import RewardError
+from art_core.trajectories.choices import MessagesAndChoices, as_message
+from art_core.trajectories.completion import Message, Tool
+from art_core.trajectories.history import History
+
+MetadataValue = JsonValue
+
+
+class TrajectoryStatus(StrEnum):
+    FINISHED = "finished"
+    TRUNCATED = "truncated"
+    """Cut off by a limit of the agent (turns, recursion); may still be rewarded."""
+    FAILED = "failed"
+    """The agent raised. Kept to read, never trained on."""
+
+
+class Trajectory(BaseModel):
+    """One rollout: what was said, the exact tokens, and how well it went.
+
+    ``messages_and_choices``, ``tools`` and ``additional_histories`` are the
+    conversations as an agent holds them; Choices in them are trained on, plain
+    assistant messages are context. ``histories`` are the same with the recorded
+    tokens, filled in by `TrainableModel.rollout` or when the trajectory is
+    joined with its records.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", validate_assignment=True, arbitrary_types_allowed=True
+    )
+
+    messages_and_choices: MessagesAndChoices = []
+    tools: list[Tool] | None = None
+    additional_histories: list[History] = []
+    reward: float | None = None
+    """Finite; None: not scored yet, which training refuses."""
+    metrics: dict[str, float | int | bool] = {}
+    metadata: dict[str, MetadataValue] = {}
+    logs: list[str] = []
+    histories: list[History] = []
+    status: TrajectoryStatus = TrajectoryStatus.FINISHED
+    error: str | None = None
+    """The traceback of a failed rollout."""
+    rollout_id: str | None = None
+    start_time: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
+
+    def __init__(self, **fields: Any) -> None:
+        if fields.get("reward") is not None:
+            fields["reward"] = check_reward(fields["reward"])
+        super().__init__(**fields)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Checked here too, so that the user sees a RewardError and not pydantic's wrapping of it.
+        if name == "reward" and value is not None:
+            value = check_reward(value)
+        super().__setattr__(name, value)
+
+    @field_validator("reward", mode="before")
+    @classmethod
+    def _reward_is_a_number(cls, value: object) -> float | None:
+        return None if value is None else check_reward(value)
+
+    def messages(self) -> list[Message]:
+        """The conversation as message dictionaries."""
+        return [as_message(item) for item in self.messages_and_choices]
+
+    def log(self, message: str) -> None:
+        """Keep a line with the trajectory."""
+        self.logs.append(message)
+
+    @contextmanager
+    def track_duration(self, name: str) -> Iterator[None]:
+        """Add the seconds spent inside to the metric ``duration/<name>``."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            key = f"duration/{name}"
+            self.metrics[key] = self.metrics.get(key, 0.0) + time.monotonic() - started
+
+    def finish(self) -> Trajectory:
+        """Set the metric ``duration`` to the seconds since ``start_time``."""
+        self.metrics["duration"] = (datetime.now(UTC) - self.start_time).total_seconds()
+        return self
+
+    def for_logging(self) -> dict[str, Any]:
+        """A dictionary to print: reward, metrics, metadata, logs and messages."""
+        return {
+            "reward": self.reward,
+            "metrics": self.metrics,
+            "metadata": self.metadata,
+            "messages": [
+                {**as_message(item), "trainable": not isinstance(item, dict)}
+                for item in self.messages_and_choices
+            ],
+            "logs": self.logs,
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"Trajectory(reward={self.reward}, status={self.status}, "
+            f"messages={len(self.messages_and_choices)}, histories={len(self.histories)}, "
+            f"metrics={self.metrics}, metadata={self.metadata})"
+        )
+
+
+def check_reward(value: object) -> float:
+    """A reward as a finite float; numbers and bools (1.0, 0.0) are rewards.
+
+    Raises:
+        RewardError: for anything else: strings, None, NaN, infinities, arrays of
+            more than one element.
+    """
+    remedy = "A reward must be a finite number, or a bool (True is 1.0, False is 0.0)."
+    if isinstance(value, str | bytes) or value is None:
+        raise RewardError(f"reward is {value!r}", remedy)
+    item = getattr(value, "item", None)
+    if callable(item):
+        try:
+            value = item()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise RewardError(f"reward is {value!r:.100}", remedy) from error
+    if not isinstance(value, int | float):
+        raise RewardError(f"reward is {value!r:.100} ({type(value).__name__})", remedy)
+    if not math.isfinite(value):
+        raise RewardError(f"reward is {value!r}", remedy)
+    return float(value)
