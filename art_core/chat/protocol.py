@@ -27,7 +27,7 @@ class Delta:
     content: str = ""
     reasoning: str = ""
     tool_calls: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
-    """OpenAI's streaming form: ``{"index", "id"?, "type"?, "function": {"name"?, "arguments"?}}``."""
+    """OpenAI's streaming form: ``index``, and where new ``id``, ``type`` and ``function``."""
 
 
 class StreamParser(Protocol):

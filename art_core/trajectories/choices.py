@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, PlainSerializer, WithJsonSchema
 
 from art_core.errors import TrajectoryError
 from art_core.trajectories.completion import Message
@@ -46,9 +46,8 @@ def _accept(item: object) -> object:
             from openai.types.chat.chat_completion import Choice
 
             return Choice.model_validate(fields)
-    dump = getattr(item, "model_dump", None)
-    if dump is not None and hasattr(item, "role"):
-        return dump(mode="json", exclude_none=True)
+    elif isinstance(item, BaseModel) and hasattr(item, "role"):
+        return item.model_dump(mode="json", exclude_none=True)
     raise TrajectoryError(
         f"messages_and_choices holds {item!r:.200}",
         "Each item must be a message dictionary with a 'role', or a Choice of the openai client.",

@@ -51,7 +51,7 @@ class Completion(BaseModel):
     completion_token_ids: list[int]
     logprobs: list[float]
     trainable: list[bool]
-    """False for a token that wasn't a choice: only one legal under a grammar, or after a stop string."""
+    """False where there was no choice: one legal token under a grammar, or after a stop string."""
     finish_reason: str
     status: CompletionStatus
     tags: dict[str, str] = {}

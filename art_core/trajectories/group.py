@@ -60,11 +60,11 @@ class TrajectoryGroup(BaseModel):
         for item in trajectories:
             if isinstance(item, BaseException):
                 failed.append(item)
-            elif isinstance(item, Trajectory | dict):
+            elif isinstance(cast("object", item), Trajectory | dict):
                 kept.append(item)
             else:
                 raise TrajectoryError(
-                    f"trajectories holds {item!r:.200} ({type(cast('object', item)).__name__})",
+                    f"trajectories holds {item!r:.200} ({type(item).__name__})",
                     "A group is made of Trajectory objects and exceptions; await coroutines "
                     "first, or pass them to art.gather_trajectory_groups.",
                 )

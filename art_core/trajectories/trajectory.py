@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -82,7 +82,7 @@ class Trajectory(BaseModel):
         self.logs.append(message)
 
     @contextmanager
-    def track_duration(self, name: str) -> Iterator[None]:
+    def track_duration(self, name: str) -> Generator[None]:
         """Add the seconds spent inside to the metric ``duration/<name>``."""
         started = time.monotonic()
         try:
