@@ -25,8 +25,13 @@
     │   └── RunDamagedError                 a file in it isn't what its manifest says
     ├── StorageError (OSError)              disk full, read-only, …
     ├── WeightsError (RuntimeError)         a base model can't be fetched, verified or loaded
-    └── GatewayError (RuntimeError)         the gateway can't start or answered wrongly
-        └── PortTakenError (OSError)
+    ├── GatewayError (RuntimeError)         the gateway can't start or answered wrongly
+    │   └── PortTakenError (OSError)
+    └── JudgeError (RuntimeError)           a judge (ruler) gave no usable scores
+        ├── JudgeSetupError (ValueError)    it can't be used as it is set up: key, name, price
+        ├── JudgeAnswerError                it answered, but never in the form asked for
+        ├── JudgeUnavailableError           overloaded, timed out or unreachable
+        └── BudgetSpentError                the user's budget for it is spent
 
 Each carries ``problem`` (what is wrong: field and value) and ``remedy`` (what to
 do); ``str()`` joins them. All survive pickling.
@@ -159,3 +164,23 @@ class GatewayError(ArtError, RuntimeError):
 
 class PortTakenError(GatewayError, OSError):
     """The port is in use."""
+
+
+class JudgeError(ArtError, RuntimeError):
+    """A judge gave no usable scores."""
+
+
+class JudgeSetupError(JudgeError, ValueError):
+    """A judge that can't be used as it is set up: wrong key, unknown model, unknown price."""
+
+
+class JudgeAnswerError(JudgeError):
+    """A judge answered, but never in the form it was asked for."""
+
+
+class JudgeUnavailableError(JudgeError):
+    """A judge that is overloaded, timed out or unreachable, after all retries."""
+
+
+class BudgetSpentError(JudgeError):
+    """The budget that the user set for judging is spent."""
