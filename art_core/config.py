@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -13,6 +14,8 @@ PositiveInt = Annotated[int, Field(ge=1)]
 ObjectiveName = Literal["cispo", "grpo", "gspo", "reinforce"]
 AdvantageName = Literal["group_std", "group_mean", "leave_one_out"]
 AggregationName = Literal["rollout_mean", "token_mean", "constant"]
+CorrectionName = Literal["none", "truncate", "mask"]
+ScheduleName = Literal["constant", "linear", "cosine"]
 
 
 class Config(BaseModel):
@@ -22,23 +25,75 @@ class Config(BaseModel):
 
 
 class LoraConfig(Config):
-    """The adapter that is trained (LoRA, arXiv 2106.09685)."""
+    """The adapter that is trained (LoRA, arXiv 2106.09685), as PEFT builds it."""
 
     rank: PositiveInt = 8
     alpha: PositiveFloat = 16.0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    """Names of linear layers; ``all-linear``: every one but the output head."""
+    rslora: bool = False
+    """Scale by ``alpha / sqrt(rank)`` instead of ``alpha / rank`` (arXiv 2312.03732)."""
+    dora: bool = False
+    """Train magnitude and direction apart (DoRA, arXiv 2402.09353); slower."""
 
 
 class StepConfig(Config):
-    """One training step: the objective and the optimizer."""
+    """One training step: the objective and the optimizer. The math is in ``docs/grpo.md``."""
 
     learning_rate: PositiveFloat = 5e-5
     objective: ObjectiveName = "cispo"
     advantage: AdvantageName = "group_std"
     aggregation: AggregationName = "token_mean"
+    clip_low: NonNegativeFloat | None = None
+    """The ratio current/old is bounded by ``1 - clip_low`` from below; None: the objective's own."""
+    clip_high: NonNegativeFloat | None = None
+    """… and by ``1 + clip_high`` from above; None: the objective's own."""
+    constant_length: PositiveInt = 1024
+    """Tokens per rollout that the aggregation ``constant`` divides by (Dr. GRPO)."""
+    correction: CorrectionName = "truncate"
+    """What becomes of the importance weight old/sampler: ``truncate`` (TIS) bounds it by
+    ``correction_high``, ``mask`` (IcePop) drops tokens outside
+    [``correction_low``, ``correction_high``], ``none`` leaves it out."""
+    correction_low: NonNegativeFloat = 0.5
+    correction_high: PositiveFloat = 2.0
+    kl_coefficient: NonNegativeFloat = 0.0
+    """Weight of the KL divergence to the reference as a loss term; 0: not computed."""
+    kl_adapter: Path | None = None
+    """A PEFT adapter folder to be the reference; None: the base model."""
+    updates_per_batch: PositiveInt = 1
+    """Optimizer updates made on each batch."""
     max_grad_norm: PositiveFloat = 1.0
     weight_decay: NonNegativeFloat = 0.0
+    schedule: ScheduleName = "constant"
+    """How the learning rate goes from its peak after ``warmup_updates`` to 0 at
+    ``schedule_updates``; ``constant``: it stays."""
+    warmup_updates: Annotated[int, Field(ge=0)] = 0
+    schedule_updates: PositiveInt | None = None
+    """Optimizer updates until the learning rate is 0; needed by ``linear`` and ``cosine``."""
+    max_tokens_per_pass: PositiveInt | None = None
+    """Distinct tokens in one forward pass; None: what the memory holds."""
+    gradient_checkpointing: bool | None = None
+    """Recompute activations layer by layer in the backward pass; None: where one rollout
+    alone wouldn't fit in memory otherwise."""
+    on_nonfinite: Literal["raise", "skip"] = "raise"
+    """After a loss or gradient that isn't finite (the step is never applied): stop, or go on."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.schedule != "constant" and (
+            self.schedule_updates is None or self.schedule_updates <= self.warmup_updates
+        ):
+            raise ValueError(
+                f"schedule is {self.schedule!r} and schedule_updates is {self.schedule_updates}: "
+                f"it must be a number above warmup_updates ({self.warmup_updates})"
+            )
+        if self.correction_low > self.correction_high:
+            raise ValueError(
+                f"correction_low is {self.correction_low}, above correction_high "
+                f"({self.correction_high})"
+            )
+        return self
 
 
 class TrainConfig(StepConfig):
