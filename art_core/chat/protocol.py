@@ -27,7 +27,11 @@ class Delta:
     content: str = ""
     reasoning: str = ""
     tool_calls: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
-    """OpenAI's streaming form: ``index``, and where new ``id``, ``type`` and ``function``."""
+    """OpenAI's streaming form: ``index``, ``id``, ``type`` and ``function``. A call comes
+    whole, once it is known to be well-formed; a malformed one comes as ``content``."""
+
+    def __bool__(self) -> bool:
+        return bool(self.content or self.reasoning or self.tool_calls)
 
 
 class StreamParser(Protocol):
@@ -37,6 +41,12 @@ class StreamParser(Protocol):
     def text(self) -> str:
         """All text decoded so far (special tokens left out, partial UTF-8 held back):
         what stop strings are looked for in."""
+        ...
+
+    @property
+    def stopped_by(self) -> str | None:
+        """The stop string that was found. The message ends before it; what is fed
+        afterwards is ignored."""
         ...
 
     def feed(self, token_ids: Sequence[int]) -> Delta:
@@ -72,21 +82,47 @@ class ChatFormat(Protocol):
         recorded_messages: Sequence[Message],
         new_messages: Sequence[Message],
         tools: Sequence[Tool] | None = None,
+        *,
+        sampled: int,
     ) -> list[int] | None:
         """Token ids of a prompt that begins with ``recorded_token_ids``.
 
-        ``recorded_token_ids`` are a prompt and what was sampled on it;
-        ``recorded_messages`` the same as messages, the response last. None when
-        the format can't continue them (its template rewrites earlier turns,
-        say): then the whole conversation is rendered and starts a new history.
+        ``recorded_token_ids`` are a prompt and what was sampled on it, the last
+        ``sampled`` of them; ``recorded_messages`` the same as messages, the
+        response last; ``tools`` those of the recorded request. None when the
+        format can't continue them (its template rewrites earlier turns, say):
+        then the whole conversation is rendered and starts a new history.
+
+        Raises:
+            ChatError: this format can't express something in ``new_messages``.
         """
         ...
 
-    def parse(self, token_ids: Sequence[int], tools: Sequence[Tool] | None = None) -> ParsedMessage:
-        """The assistant message in a completion's token ids."""
+    def parse(
+        self,
+        token_ids: Sequence[int],
+        tools: Sequence[Tool] | None = None,
+        *,
+        call_id_seed: str = "",
+    ) -> ParsedMessage:
+        """The assistant message in a completion's token ids; never raises.
+
+        Tool-call ids are made from ``call_id_seed`` and the call's place in the
+        message: give the completion's id, so that they are unique and the same
+        in streamed and whole responses.
+        """
         ...
 
-    def stream_parser(self, tools: Sequence[Tool] | None = None) -> StreamParser: ...
+    def stream_parser(
+        self,
+        tools: Sequence[Tool] | None = None,
+        *,
+        call_id_seed: str = "",
+        stop: Sequence[str] = (),
+    ) -> StreamParser:
+        """A parser of one completion. ``stop``: strings that end the message; text
+        that may be the beginning of one is held back."""
+        ...
 
     def encode(self, text: str) -> list[int]:
         """Token ids of plain text (no template, no special tokens)."""
