@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, model_validator
 
 from art_core.trajectories.sampling import SamplingParams
 
@@ -24,6 +24,9 @@ class CompletionStatus(StrEnum):
     """The client hung up, or asked again. Kept, never trained on."""
     FAILED = "failed"
     """The engine failed. Kept, never trained on."""
+
+
+TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class Completion(BaseModel):
@@ -47,9 +50,9 @@ class Completion(BaseModel):
     tools: list[Tool] | None = None
     sampling: SamplingParams
     response: Message
-    prompt_token_ids: list[int]
-    completion_token_ids: list[int]
-    logprobs: list[float]
+    prompt_token_ids: list[TokenId]
+    completion_token_ids: list[TokenId]
+    logprobs: list[FiniteFloat]
     trainable: list[bool]
     """False where there was no choice: one legal token under a grammar, or after a stop string."""
     finish_reason: str

@@ -39,7 +39,7 @@ class TrajectoryGroup(BaseModel):
     group in the run's records: a group is trained on once.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
     trajectories: list[Trajectory]
     exceptions: list[ExceptionRecord] = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -63,25 +64,32 @@ class History(BaseModel):
 def build_histories(completions: Iterable[Completion]) -> list[History]:
     """Chain the completions of one rollout into histories.
 
-    In the order in which they started, each completion continues the deepest
-    chain whose tokens (last prompt and what was sampled on it) its prompt
-    begins with, and starts a new history where there is none. A second
+    From the shortest prompt to the longest, each completion continues the
+    deepest chain whose tokens (last prompt and what was sampled on it) its
+    prompt begins with, and starts a new history where there is none. A second
     completion on the same parent (a branch, or ``n > 1``) also starts a new
     one, with the parent's tokens as untrained context, so every sampled token
     is trained in exactly one place. Completions that may not be trained are
-    left out (see `Completion.may_be_trained`).
+    left out (see `Completion.may_be_trained`), and one that is given twice
+    counts once.
+
+    The result depends on the tokens alone, never on clocks or on the order in
+    which parallel calls came back; the histories are returned in the order in
+    which they started.
     """
-    open_chains: list[_Chain] = []
-    usable = [completion for completion in completions if completion.may_be_trained]
-    for completion in sorted(usable, key=lambda c: (c.started_at, c.id)):
-        parents = [chain for chain in open_chains if chain.is_prefix_of(completion)]
-        if parents:
-            max(parents, key=lambda chain: len(chain.token_ids)).extend(completion)
-        else:
-            chain = _Chain()
-            chain.extend(completion)
-            open_chains.append(chain)
-    return [chain.to_history() for chain in open_chains]
+    usable = {c.id: c for c in completions if c.may_be_trained}
+    open_chains = _OpenChains()
+    for completion in sorted(usable.values(), key=_shortest_prompt_first):
+        chain = open_chains.take_deepest(completion.prompt_token_ids) or _Chain()
+        chain.extend(completion)
+        open_chains.add(chain)
+    return [chain.to_history() for chain in sorted(open_chains, key=_Chain.started)]
+
+
+def _shortest_prompt_first(completion: Completion) -> tuple[int, list[int], list[int], float, str]:
+    prompt = completion.prompt_token_ids
+    sampled = completion.completion_token_ids
+    return len(prompt), prompt, sampled, completion.started_at, completion.id
 
 
 class _Chain:
@@ -92,9 +100,6 @@ class _Chain:
         self.policy_versions: list[int | None] = []
         self.completions: list[Completion] = []
 
-    def is_prefix_of(self, completion: Completion) -> bool:
-        return completion.prompt_token_ids[: len(self.token_ids)] == self.token_ids
-
     def extend(self, completion: Completion) -> None:
         observed = completion.prompt_token_ids[len(self.token_ids) :]
         self.token_ids += observed + completion.completion_token_ids
@@ -103,6 +108,10 @@ class _Chain:
         sampled = len(completion.completion_token_ids)
         self.policy_versions += [None] * len(observed) + [completion.policy_version] * sampled
         self.completions.append(completion)
+
+    def started(self) -> tuple[float, str]:
+        first = self.completions[0]
+        return first.started_at, first.id
 
     def to_history(self) -> History:
         last = self.completions[-1]
@@ -115,3 +124,44 @@ class _Chain:
             policy_versions=self.policy_versions,
             completion_ids=[completion.id for completion in self.completions],
         )
+
+
+class _OpenChains:
+    """Chains found by their tokens.
+
+    Kept by length and last few tokens, so that a prompt is compared in full only
+    with the chains that end where it has the same tokens.
+    """
+
+    def __init__(self) -> None:
+        self._lengths: list[int] = []
+        """Ascending, without duplicates."""
+        self._by_end: dict[int, dict[tuple[int, ...], list[_Chain]]] = {}
+
+    def __iter__(self) -> Iterator[_Chain]:
+        for by_tail in self._by_end.values():
+            for chains in by_tail.values():
+                yield from chains
+
+    def add(self, chain: _Chain) -> None:
+        length = len(chain.token_ids)
+        if length not in self._by_end:
+            insort(self._lengths, length)
+            self._by_end[length] = {}
+        self._by_end[length].setdefault(_tail(chain.token_ids, length), []).append(chain)
+
+    def take_deepest(self, prompt: list[int]) -> _Chain | None:
+        """Remove and return the longest chain that ``prompt`` begins with, the oldest of equals."""
+        for index in range(bisect_right(self._lengths, len(prompt)) - 1, -1, -1):
+            length = self._lengths[index]
+            chains = self._by_end[length].get(_tail(prompt, length), [])
+            for chain in chains:
+                if chain.token_ids == prompt[:length]:
+                    chains.remove(chain)
+                    return chain
+        return None
+
+
+def _tail(token_ids: list[int], length: int) -> tuple[int, ...]:
+    """The last tokens of the first ``length``."""
+    return tuple(token_ids[max(length - 4, 0) : length])

@@ -7,7 +7,9 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
+from numbers import Real
 from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, field_validator
@@ -39,7 +41,10 @@ class Trajectory(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", validate_assignment=True, arbitrary_types_allowed=True
+        extra="forbid",
+        validate_assignment=True,
+        arbitrary_types_allowed=True,
+        ser_json_inf_nan="constants",
     )
 
     messages_and_choices: MessagesAndChoices = []
@@ -133,8 +138,12 @@ def check_reward(value: object) -> float:
             value = item()
         except (TypeError, ValueError, RuntimeError) as error:
             raise RewardError(f"reward is {value!r:.100}", remedy) from error
-    if not isinstance(value, int | float):
+    if not isinstance(value, Real | Decimal):
         raise RewardError(f"reward is {value!r:.100} ({type(value).__name__})", remedy)
-    if not math.isfinite(value):
+    try:
+        reward = float(value)
+    except (OverflowError, ValueError) as error:
+        raise RewardError(f"reward is {value!r:.100}, which no float can hold", remedy) from error
+    if not math.isfinite(reward):
         raise RewardError(f"reward is {value!r}", remedy)
-    return float(value)
+    return reward
