@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from art_core.config import StepConfig
 from art_core.trajectories import Completion, TrajectoryGroup
 
 if TYPE_CHECKING:
-    from art_core.rollouts.model import TrainableModel
+    from art_core.rollouts.model import Model, TrainableModel
+    from art_core.runs import RunDirectory
 
 RolloutMode = Literal["train", "eval"]
 """In ``train`` the agent's temperature, top-p and top-k are overridden with 1, 1 and off."""
@@ -43,8 +44,22 @@ class TrainResult:
 class Backend(Protocol):
     """Serves a model's newest adapter, records its calls and trains it."""
 
-    async def register(self, model: TrainableModel) -> None:
-        """Make the model ready to be called and trained; resumes its run if there is one."""
+    async def register(self, model: Model[Any]) -> None:
+        """Open the model's run directory, or go on with the run that is in it.
+
+        A `TrainableModel` is then served: its ``inference_base_url``,
+        ``inference_api_key`` and ``inference_model_name`` are set. A plain `Model`
+        (one that is only compared with) gets a run directory to log to.
+
+        Raises:
+            RunLockedError: another process uses the directory.
+            RunMismatchError: it belongs to another base model or adapter shape.
+        """
+        ...
+
+    def run_directory(self, model: Model[Any]) -> RunDirectory:
+        """The registered model's run directory, open and locked: where the training
+        loop keeps its journal, metrics and plot."""
         ...
 
     async def open_rollout(
@@ -75,15 +90,25 @@ class Backend(Protocol):
     async def train(
         self, model: TrainableModel, groups: Sequence[TrajectoryGroup], config: StepConfig
     ) -> TrainResult:
-        """One training step on scored groups; the new adapter is live when it returns."""
+        """One training step on scored groups; the new adapter is live when it returns.
+
+        Calls `art_core.rollouts.prepare_groups` first, so that hand-built
+        trajectories are joined with their records and what can't be trained on is
+        refused; commits with `RunDirectory.commit`. Once begun it isn't cancelled.
+        """
         ...
 
     async def log(
-        self, model: TrainableModel, groups: Sequence[TrajectoryGroup], *, split: str
+        self, model: Model[Any], groups: Sequence[TrajectoryGroup], *, split: str
     ) -> None:
-        """Write groups and the means of their rewards and metrics to the run directory."""
+        """Write groups and the means of their rewards and metrics to the run directory
+        (`RunDirectory.log_groups`)."""
         ...
 
-    async def get_step(self, model: TrainableModel) -> int: ...
+    async def get_step(self, model: TrainableModel) -> int:
+        """How many training steps the served adapter has had."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Stop serving and let go of the run directories."""
+        ...
