@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from art_core.errors import ConfigError
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -19,9 +21,19 @@ ScheduleName = Literal["constant", "linear", "cosine"]
 
 
 class Config(BaseModel):
-    """A frozen configuration; an unknown field is an error."""
+    """A frozen configuration.
+
+    Raises:
+        ConfigError: a field is unknown, or a value can't be used; names each.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise ConfigError(f"{type(self).__name__}: {_problems(error)}") from error
 
 
 class LoraConfig(Config):
@@ -46,9 +58,9 @@ class StepConfig(Config):
     advantage: AdvantageName = "group_std"
     aggregation: AggregationName = "token_mean"
     clip_low: NonNegativeFloat | None = None
-    """The ratio current/old is bounded by ``1 - clip_low`` from below; None: the objective's own."""
+    """Bounds the ratio current/old by ``1 - clip_low`` below; None: the objective's own."""
     clip_high: NonNegativeFloat | None = None
-    """… and by ``1 + clip_high`` from above; None: the objective's own."""
+    """… and by ``1 + clip_high`` above; None: the objective's own."""
     constant_length: PositiveInt = 1024
     """Tokens per rollout that the aggregation ``constant`` divides by (Dr. GRPO)."""
     correction: CorrectionName = "truncate"
@@ -100,7 +112,74 @@ class TrainConfig(StepConfig):
     """A whole run of `art_core.train`."""
 
     steps: PositiveInt = 50
+    """Training steps that the run has when it is over, those of earlier starts included."""
     groups_per_step: PositiveInt = 8
-    rollouts_per_group: Annotated[int, Field(ge=2)] = 8
+    rollouts_per_group: PositiveInt = 8
+    """Rollouts of one scenario, compared with each other; at least 2."""
     seed: int = 0
     deterministic: bool = False
+    """Same seed, same run: each call is sampled from a seed derived from run, step,
+    scenario, rollout and call, and batches have fixed shapes. Slower."""
+    extra_groups: Annotated[int, Field(ge=0)] = 0
+    """Up to so many groups more are gathered in a step to replace those whose rewards are
+    all equal (dynamic sampling, DAPO, arXiv 2503.14476)."""
+
+    eval_every: PositiveInt = 5
+    """Steps between evaluations on the held-out scenarios; the first is before step 1,
+    the last after the last step."""
+    eval_rollouts: PositiveInt = 1
+    """Rollouts of each held-out scenario."""
+
+    concurrency: PositiveInt = 64
+    """Most rollouts at once."""
+    rollout_timeout: PositiveFloat | None = 600.0
+    """Seconds after which a rollout is stopped and counted as failed; None: never."""
+    retries: Annotated[int, Field(ge=0)] = 0
+    """How often a rollout that failed is played again."""
+    max_exceptions: Annotated[int | float, Field(ge=0, allow_inf_nan=False)] = 0.25
+    """Failed rollouts of a step that are put up with before the run stops: a number of
+    them (int), or a share (float up to 1.0)."""
+    keep_checkpoints: PositiveInt = 3
+    """The latest checkpoints kept, besides the best by held-out reward."""
+
+    @model_validator(mode="after")
+    def _comparable(self) -> Self:
+        if self.rollouts_per_group < 2:
+            raise ValueError(
+                f"rollouts_per_group is {self.rollouts_per_group}: a rollout is compared with the "
+                "others of its group, so it must be at least 2"
+            )
+        return self
+
+
+class CaptureConfig(Config):
+    """Which of the agent's own HTTP calls inside a rollout go to the policy instead.
+
+    Calls to the gateway itself always do. Others must be to one of these hosts and,
+    if ``models`` is given, ask for one of these models; all else passes untouched.
+    """
+
+    hosts: tuple[str, ...] = ("api.openai.com",)
+    """``name`` or ``name:port``, without scheme and path."""
+    models: tuple[str, ...] | None = None
+    """Model names that the agent asks for; None: any."""
+
+    @model_validator(mode="after")
+    def _only_hosts(self) -> Self:
+        for host in self.hosts:
+            if not host or "/" in host or host != host.strip():
+                raise ValueError(
+                    f"hosts has {host!r}: write only the host's name, 'api.openai.com' or "
+                    "'localhost:8000'"
+                )
+        return self
+
+
+def _problems(error: ValidationError) -> str:
+    """What pydantic found, a clause for each field."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in found['loc'])} is {found['input']!r:.100}: {found['msg']}"
+        if found["loc"]
+        else found["msg"].removeprefix("Value error, ")
+        for found in error.errors()
+    )
