@@ -9,11 +9,17 @@ from art_core.trajectories.choices import (
     is_choice,
 )
 from art_core.trajectories.completion import Completion, CompletionStatus, Message, Tool
-from art_core.trajectories.group import ExceptionRecord, TrajectoryGroup
+from art_core.trajectories.group import (
+    ExceptionRecord,
+    PendingGroup,
+    PendingRollout,
+    TrajectoryGroup,
+)
 from art_core.trajectories.history import History, build_histories
 from art_core.trajectories.sampling import SamplingParams
 from art_core.trajectories.trajectory import (
     MetadataValue,
+    RolloutAccess,
     Trajectory,
     TrajectoryStatus,
     check_reward,
@@ -29,6 +35,9 @@ __all__ = [
     "MessageOrChoice",
     "MessagesAndChoices",
     "MetadataValue",
+    "PendingGroup",
+    "PendingRollout",
+    "RolloutAccess",
     "SamplingParams",
     "Tool",
     "Trajectory",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
-from collections.abc import Iterable, Iterator
-from typing import Any, Self, cast
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,11 +33,51 @@ class ExceptionRecord(BaseModel):
         )
 
 
+PendingRollout = Awaitable[Trajectory] | Callable[[], Awaitable[Trajectory]]
+"""A rollout to run: a coroutine, or a function that makes one (and can make it again)."""
+
+
+class PendingGroup:
+    """The rollouts of one scenario, not yet run: ``TrajectoryGroup(rollout(s) for _ in range(8))``.
+
+    Awaiting it runs them all at once and gives the `TrajectoryGroup`, rollouts that
+    raised among its exceptions. `art_core.gather_trajectory_groups` does so with
+    limits, time-outs and progress.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[PendingRollout | Trajectory | BaseException | dict[str, Any]],
+        fields: dict[str, Any],
+    ) -> None:
+        self._fields = fields
+        self.rollouts: list[PendingRollout] = []
+        self._finished: list[Trajectory | BaseException | dict[str, Any]] = []
+        for item in items:
+            if isinstance(item, Trajectory | BaseException | dict):
+                self._finished.append(cast("Trajectory | BaseException | dict[str, Any]", item))
+            else:
+                self.rollouts.append(item)
+
+    def finished(self, results: Iterable[Trajectory | BaseException]) -> TrajectoryGroup:
+        """The group, given what became of the rollouts."""
+        return TrajectoryGroup([*self._finished, *results], **self._fields)
+
+    def __await__(self) -> Generator[Any, Any, TrajectoryGroup]:
+        return self._run().__await__()
+
+    async def _run(self) -> TrajectoryGroup:
+        started = [rollout() if callable(rollout) else rollout for rollout in self.rollouts]
+        return self.finished(await asyncio.gather(*started, return_exceptions=True))
+
+
 class TrajectoryGroup(BaseModel):
     """Trajectories of one scenario, and the exceptions of rollouts that have none.
 
     Built from trajectories and exceptions in any mixture. ``id`` names the
-    group in the run's records: a group is trained on once.
+    group in the run's records: a group is trained on once. From coroutines (or
+    functions without parameters that return one) a `PendingGroup` is made instead,
+    to be awaited or gathered.
     """
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
@@ -48,6 +89,28 @@ class TrajectoryGroup(BaseModel):
     logs: list[str] = []
     id: str = Field(default_factory=lambda: uuid4().hex)
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __new__(cls, trajectories: Iterable[PendingRollout], **fields: Any) -> PendingGroup: ...
+        @overload
+        def __new__(
+            cls,
+            trajectories: Iterable[Trajectory | BaseException | dict[str, Any]] = (),
+            *,
+            exceptions: Iterable[BaseException | ExceptionRecord | dict[str, Any]] = (),
+            **fields: Any,
+        ) -> Self: ...
+
+    def __new__(cls, trajectories: Iterable[Any] = (), **fields: Any) -> Any:
+        items = list(trajectories)
+        if any(isinstance(item, Awaitable) or callable(item) for item in items):
+            return PendingGroup(items, fields)
+        group = super().__new__(cls)
+        # ``trajectories`` may have been an iterator, which __init__ would find used up.
+        vars(group)["_items"] = items
+        return group
+
     def __init__(
         self,
         trajectories: Iterable[Trajectory | BaseException | dict[str, Any]] = (),
@@ -55,18 +118,18 @@ class TrajectoryGroup(BaseModel):
         exceptions: Iterable[BaseException | ExceptionRecord | dict[str, Any]] = (),
         **fields: Any,
     ) -> None:
+        items: Iterable[object] = vars(self).pop("_items", trajectories)
         kept: list[Trajectory | dict[str, Any]] = []
         failed: list[BaseException | ExceptionRecord | dict[str, Any]] = list(exceptions)
-        for item in trajectories:
+        for item in items:
             if isinstance(item, BaseException):
                 failed.append(item)
-            elif isinstance(cast("object", item), Trajectory | dict):
-                kept.append(item)
+            elif isinstance(item, Trajectory | dict):
+                kept.append(cast("Trajectory | dict[str, Any]", item))
             else:
                 raise TrajectoryError(
                     f"trajectories holds {item!r:.200} ({type(item).__name__})",
-                    "A group is made of Trajectory objects and exceptions; await coroutines "
-                    "first, or pass them to art.gather_trajectory_groups.",
+                    "A group is made of Trajectory objects and exceptions, or of coroutines.",
                 )
         records = [
             ExceptionRecord.of(error) if isinstance(error, BaseException) else error

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -14,7 +15,7 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, field_validator
 
-from art_core.errors import RewardError
+from art_core.errors import RewardError, TrajectoryError
 from art_core.trajectories.choices import MessagesAndChoices, as_message
 from art_core.trajectories.completion import Message, Tool
 from art_core.trajectories.history import History
@@ -28,6 +29,16 @@ class TrajectoryStatus(StrEnum):
     """Cut off by a limit of the agent (turns, recursion); may still be rewarded."""
     FAILED = "failed"
     """The agent raised. Kept to read, never trained on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutAccess:
+    """How model calls reach the policy as calls of one rollout, in any process or language."""
+
+    base_url: str
+    """Enough on its own: for ``OPENAI_BASE_URL`` or a client's ``base_url``."""
+    api_key: str
+    headers: Mapping[str, str]
 
 
 class Trajectory(BaseModel):
@@ -62,6 +73,9 @@ class Trajectory(BaseModel):
     rollout_id: str | None = None
     start_time: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
 
+    _access: RolloutAccess | None = None
+    """Private, so that it is never written anywhere."""
+
     def __init__(self, **fields: Any) -> None:
         if fields.get("reward") is not None:
             fields["reward"] = check_reward(fields["reward"])
@@ -77,6 +91,38 @@ class Trajectory(BaseModel):
     @classmethod
     def _reward_is_a_number(cls, value: object) -> float | None:
         return None if value is None else check_reward(value)
+
+    @property
+    def base_url(self) -> str:
+        """URL of an OpenAI-compatible API at which calls belong to this rollout.
+
+        Raises:
+            TrajectoryError: outside of `TrainableModel.rollout`; so for the next two.
+        """
+        return self._open().base_url
+
+    @property
+    def api_key(self) -> str:
+        """A key that attributes calls to this rollout."""
+        return self._open().api_key
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that attribute calls to this rollout."""
+        return dict(self._open().headers)
+
+    def set_access(self, access: RolloutAccess | None) -> None:
+        """Called by `TrainableModel.rollout`, at its beginning and end."""
+        self._access = access
+
+    def _open(self) -> RolloutAccess:
+        if self._access is None:
+            raise TrajectoryError(
+                "this trajectory has no open rollout",
+                "base_url, api_key and headers exist inside 'async with model.rollout(...) as "
+                "trajectory:'.",
+            )
+        return self._access
 
     def messages(self) -> list[Message]:
         """The conversation as message dictionaries."""
