@@ -7,9 +7,9 @@
 ``rollout_id``      NULL: quarantined
 ``request_id`` …    ``policy``, ``policy_version``, ``status``, ``finish_reason``,
                     ``started_at``, ``finished_at``: as in `Completion`
-``call``            JSON: ``messages`` (behind the parent's messages), ``tools``
-                    (absent: the parent's), ``sampling``, ``response``, ``tags``,
-                    ``parse_errors``
+``call``            JSON: ``messages`` (behind the first ``kept`` of the parent's
+                    messages and response), ``tools`` (absent: the parent's),
+                    ``sampling``, ``response``, ``tags``, ``parse_errors``
 ``prompt``          token ids behind the parent's prompt and sampled tokens
 ``completion``      sampled token ids
 ``logprobs``        of the sampled tokens
@@ -24,12 +24,13 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from itertools import takewhile
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
 from art_core.errors import RunDamagedError
-from art_core.trajectories import Completion
+from art_core.trajectories import Completion, Message
 
 SCHEMA = """
 CREATE TABLE completions (
@@ -67,8 +68,6 @@ PLAIN_COLUMNS = (
 """Columns that hold a field of `Completion` as it is."""
 COLUMNS = (*PLAIN_COLUMNS, "parent_id", "call", "prompt", "completion", "logprobs", "trainable")
 
-_T = TypeVar("_T")
-
 Row = tuple[Any, ...]
 """Values of `COLUMNS`."""
 
@@ -92,11 +91,12 @@ def encode(completion: Completion, parent: Completion | None) -> Row:
     if parent is None or completion.tools != parent.tools:
         call["tools"] = completion.tools
     if parent is not None:
-        messages = _behind(messages, parent.messages, "messages")
-        prompt = _behind(prompt, parent.prompt_token_ids, "prompt")
-        prompt = _behind(prompt, parent.completion_token_ids, "prompt")
         if parent.rollout_id != completion.rollout_id:
             raise ValueError(f"{completion.id} and its parent {parent.id} differ in rollout_id")
+        prompt = _behind(prompt, parent.prompt_token_ids)
+        prompt = _behind(prompt, parent.completion_token_ids)
+        call["kept"] = _shared(messages, [*parent.messages, parent.response])
+        messages = messages[call["kept"] :]
     call["messages"] = messages
     return (
         *(getattr(completion, name) for name in PLAIN_COLUMNS),
@@ -125,7 +125,8 @@ def decode(row: Row, known: Mapping[str, Completion]) -> Completion:
             raise RunDamagedError(f"completion {fields['id']} has lost its parent {parent_id}")
         parent = known[parent_id]
         prompt = parent.prompt_token_ids + parent.completion_token_ids + prompt
-        call["messages"] = parent.messages + call["messages"]
+        before = [*parent.messages, parent.response]
+        call["messages"] = before[: call.pop("kept")] + call["messages"]
         call.setdefault("tools", parent.tools)
     trainable = fields["trainable"]
     return Completion(
@@ -138,10 +139,16 @@ def decode(row: Row, known: Mapping[str, Completion]) -> Completion:
     )
 
 
-def _behind(longer: list[_T], shorter: list[_T], name: str) -> list[_T]:
-    if longer[: len(shorter)] != shorter:
-        raise ValueError(f"{name} of a completion doesn't begin with its parent's")
-    return longer[len(shorter) :]
+def _behind(prompt: list[int], beginning: list[int]) -> list[int]:
+    if prompt[: len(beginning)] != beginning:
+        raise ValueError("the prompt of a completion doesn't begin with its parent's tokens")
+    return prompt[len(beginning) :]
+
+
+def _shared(messages: Sequence[Message], others: Sequence[Message]) -> int:
+    """How many leading messages are the same to the letter (1 isn't 1.0, or true)."""
+    same = (to_json(one) == to_json(other) for one, other in zip(messages, others, strict=False))
+    return sum(1 for _ in takewhile(bool, same))
 
 
 def _pack(typecode: str, values: Sequence[float]) -> bytes:

@@ -40,7 +40,7 @@ class Record:
     """A completion to store, and the one of the same rollout that it continues.
 
     The prompt of ``completion`` begins with the prompt and the sampled tokens of
-    ``parent``, and its messages with the parent's messages.
+    ``parent``.
     """
 
     completion: Completion

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from art_core.errors import RunDamagedError, StorageError, UnknownCompletionError
 from art_core.runs.records import Record, RecordStore
@@ -140,11 +141,21 @@ def test_a_branch_with_other_tools_keeps_them(store: RecordStore) -> None:
     assert store.by_ids(["branch"]) == [branch]
 
 
+@pytest.mark.parametrize("answer", [1, 1.0, True, "1"])
+def test_messages_that_a_client_changed_are_kept_as_it_sent_them(
+    store: RecordStore, answer: JsonValue
+) -> None:
+    parent = make_completion("parent", response={"role": "assistant", "content": 1})
+    child = continuation(parent, "child", [9])
+    child.messages[1] = {"role": "assistant", "content": answer}
+    store.submit([Record(parent), Record(child, parent)]).result()
+    assert store.by_ids(["child"])[0].model_dump_json() == child.model_dump_json()
+
+
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
         ({"prompt_token_ids": [1, 2, 4]}, "prompt of a completion doesn't begin"),
-        ({"messages": []}, "messages of a completion doesn't begin"),
         ({"rollout_id": "other"}, "differ in rollout_id"),
     ],
 )
