@@ -1,0 +1,63 @@
+"""ruler: rewards from a judge that compares trajectories, and training from a description.
+
+import ruler
+scored = await ruler.score(group, judge="openai/gpt-4.1")
+await art.train(model, play, scenarios, config, reward=ruler.Ruler("openai/gpt-4.1"))
+"""
+
+from art_core.errors import (
+    BudgetSpentError,
+    JudgeAnswerError,
+    JudgeError,
+    JudgeSetupError,
+    JudgeUnavailableError,
+)
+from ruler.answers import Judgement
+from ruler.asking import Patience
+from ruler.judges.litellm_model import LiteLLMModel
+from ruler.judges.model import JudgeModel, Price, Reply, RetryLater
+from ruler.judges.openai_server import OpenAIServer
+from ruler.methods.absolute import Absolute
+from ruler.methods.function import FunctionJudge
+from ruler.methods.judge import Judge, Verdict
+from ruler.methods.pairwise import Pairwise
+from ruler.methods.panel import Panel
+from ruler.methods.relative import Relative
+from ruler.openpipe import TrajectoryScore, ruler, ruler_score_group
+from ruler.rewarding import weighted
+from ruler.rubric import DEFAULT_RUBRIC, Criterion
+from ruler.scorer import Ruler, score
+from ruler.tally import Budget, Tally
+
+__all__ = [
+    "DEFAULT_RUBRIC",
+    "Absolute",
+    "Budget",
+    "BudgetSpentError",
+    "Criterion",
+    "FunctionJudge",
+    "Judge",
+    "JudgeAnswerError",
+    "JudgeError",
+    "JudgeModel",
+    "JudgeSetupError",
+    "JudgeUnavailableError",
+    "Judgement",
+    "LiteLLMModel",
+    "OpenAIServer",
+    "Pairwise",
+    "Panel",
+    "Patience",
+    "Price",
+    "Relative",
+    "Reply",
+    "RetryLater",
+    "Ruler",
+    "Tally",
+    "TrajectoryScore",
+    "Verdict",
+    "ruler",
+    "ruler_score_group",
+    "score",
+    "weighted",
+]
