@@ -1,9 +1,9 @@
-"""What `train` and `check` take as an agent: a function, or one that a framework adapter wrapped."""
+"""What `train` and `check` take as an agent: a function, or one that an adapter wrapped."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from art_core.trajectories import Trajectory
 
@@ -20,4 +20,4 @@ class Playable(Protocol):
 
 def player(agent: Player | Playable) -> Player:
     """The function that plays one scenario with ``agent``."""
-    return agent.play if isinstance(agent, Playable) else cast("Player", agent)
+    return agent.play if isinstance(agent, Playable) else agent
