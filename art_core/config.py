@@ -20,20 +20,26 @@ CorrectionName = Literal["none", "truncate", "mask"]
 ScheduleName = Literal["constant", "linear", "cosine"]
 
 
-class Config(BaseModel):
-    """A frozen configuration.
+class Checked(BaseModel):
+    """What a user fills in: what is wrong with it is a ConfigError.
 
     Raises:
         ConfigError: a field is unknown, or a value can't be used; names each.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     def __init__(self, **fields: Any) -> None:
         try:
             super().__init__(**fields)
         except ValidationError as error:
             raise ConfigError(f"{type(self).__name__}: {_problems(error)}") from error
+
+
+class Config(Checked):
+    """A frozen configuration."""
+
+    model_config = ConfigDict(frozen=True)
 
 
 class LoraConfig(Config):

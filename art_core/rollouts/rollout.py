@@ -1,0 +1,102 @@
+"""One rollout: from its ticket to a trajectory with the recorded tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from art_core.config import CaptureConfig
+from art_core.rollouts.backend import RolloutMode
+from art_core.rollouts.capture import Capture, capturing
+from art_core.rollouts.play import current_play
+from art_core.rollouts.scenarios import scenario_json
+from art_core.trajectories import (
+    Completion,
+    RolloutAccess,
+    Trajectory,
+    TrajectoryStatus,
+    build_histories,
+)
+
+if TYPE_CHECKING:
+    from art_core.rollouts.model import TrainableModel
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+NO_CALLS = "no model call reached this rollout"
+
+
+@asynccontextmanager
+async def run_rollout(
+    model: TrainableModel[Any],
+    scenario: object,
+    *,
+    mode: RolloutMode | None,
+    seed: int | None,
+    tags: Mapping[str, str] | None,
+    capture: CaptureConfig,
+) -> AsyncGenerator[Trajectory]:
+    """See `TrainableModel.rollout`."""
+    backend = model.backend()
+    metadata = {} if scenario is None else {"scenario": scenario_json(scenario)}
+    play = current_play()
+    if play is not None:
+        mode = mode or play.mode
+        seed = play.next_seed() if seed is None else seed
+        tags = {**play.tags, **(tags or {})}
+    ticket = await backend.open_rollout(model, mode=mode or "train", seed=seed, tags=tags)
+    trajectory = Trajectory(rollout_id=ticket.rollout_id, metadata=metadata)
+    trajectory.set_access(
+        RolloutAccess(base_url=ticket.base_url, api_key=ticket.api_key, headers=ticket.headers)
+    )
+    names = frozenset({model.name, model.get_inference_name()})
+    try:
+        async with capturing(Capture(ticket=ticket, config=capture, policy_names=names)):
+            yield trajectory
+    except BaseException as error:
+        trajectory.status = TrajectoryStatus.FAILED
+        trajectory.error = "".join(traceback.format_exception(error))
+        error.add_note(f"In rollout {ticket.rollout_id} of model {model.name!r}.")
+        raise
+    finally:
+        trajectory.set_access(None)
+        records = await _even_if_cancelled(backend.close_rollout(model, ticket.rollout_id))
+        fill(trajectory, records)
+
+
+def fill(trajectory: Trajectory, records: Sequence[Completion]) -> None:
+    """Put a rollout's records into its trajectory.
+
+    ``histories`` hold all that may be trained on. Where the agent hasn't set
+    ``messages_and_choices`` itself, they (and ``tools``) become those of the history
+    with the last completion: the conversation that gave the answer.
+    """
+    histories = build_histories(records)
+    trajectory.histories = histories
+    if not histories:
+        trajectory.log(NO_CALLS)
+    elif not trajectory.messages_and_choices:
+        last = max(
+            (record for record in records if record.may_be_trained),
+            key=lambda record: (record.finished_at, record.started_at),
+        )
+        main = next(history for history in histories if last.id in history.completion_ids)
+        trajectory.messages_and_choices = list(main.messages_and_choices)
+        trajectory.tools = main.tools
+
+
+async def _even_if_cancelled(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work`` to its end, also when this task is cancelled meanwhile (then raise)."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("a cancelled rollout couldn't be closed: %s", error)
+        raise
