@@ -1,0 +1,178 @@
+"""Nothing is lost: how a conversation must be put so that a template writes all of it.
+
+Templates raise on some conversations and silently leave parts out of others (a
+system message, all tool calls but the first). So for each *shape* of
+conversation, what the template does is tried once on a stand-in whose every
+text is a unique word, and the first way of putting it that keeps every word is
+used. Where none does, the request is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from art_core.chat.template import Template
+from art_core.chat.turns import Call, Turn
+from art_core.errors import ChatError
+from art_core.trajectories import Tool
+
+Adapt = Callable[[Sequence[Turn]], list[Turn]]
+_REMEMBERED = 4096
+
+
+class Shapes:
+    """Remembers how each shape of conversation is put for one template."""
+
+    def __init__(self, template: Template) -> None:
+        self._template = template
+        self._ways: OrderedDict[str, Adapt | ChatError] = OrderedDict()
+
+    def put(self, turns: Sequence[Turn], tools: Sequence[Tool]) -> list[Turn]:
+        """``turns`` as the template can express them, whole.
+
+        Raises:
+            ChatError: it can't; names what would be lost, or what the template says.
+        """
+        stand_in = _stand_in(turns)
+        key = json.dumps([stand_in.shape, tools])
+        way = self._ways.get(key)
+        if way is None:
+            way = self._ways[key] = self._find_way(stand_in, tools)
+            if len(self._ways) > _REMEMBERED:
+                self._ways.popitem(last=False)
+        if isinstance(way, ChatError):
+            raise way
+        return way(turns)
+
+    def _find_way(self, stand_in: _StandIn, tools: Sequence[Tool]) -> Adapt | ChatError:
+        refusals: list[ChatError] = []
+        for way in _WAYS:
+            try:
+                text = self._template.text(way(stand_in.turns), tools, generation=True)
+                stand_in.check_nothing_lost(text)
+            except ChatError as refusal:
+                refusals.append(refusal)
+            else:
+                return way
+        return refusals[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _StandIn:
+    """A conversation of the same shape whose every text is a word of its own."""
+
+    turns: list[Turn]
+    words: dict[str, str]
+    """Each word, and what it stands for."""
+    shape: list[Any]
+
+    def check_nothing_lost(self, text: str) -> None:
+        for word, place in self.words.items():
+            if word not in text:
+                raise ChatError(
+                    f"the chat template leaves {place} out",
+                    "Change the messages, or use a model whose template can express them.",
+                )
+
+
+def _stand_in(turns: Sequence[Turn]) -> _StandIn:
+    words: dict[str, str] = {}
+
+    def word(place: str) -> str:
+        made = f"qx{len(words)}zv"
+        words[made] = place
+        return made
+
+    def stand_in_json(value: Any, place: str) -> Any:
+        if isinstance(value, str):
+            return word(place) if value else ""
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            return {key: stand_in_json(item, place) for key, item in fields.items()}
+        if isinstance(value, list):
+            return [stand_in_json(item, place) for item in cast("list[Any]", value)]
+        return value
+
+    made: list[Turn] = []
+    for at, turn in enumerate(turns):
+        where = f"messages[{at}] (role {turn.role!r})"
+        calls: list[Call] = []
+        for n, call in enumerate(turn.calls):
+            arguments = call.arguments_object()
+            spelled = call.arguments
+            if arguments is not None:
+                spelled = json.dumps(stand_in_json(arguments, f"{where}.tool_calls[{n}]"))
+            words[call.name] = f"{where}.tool_calls[{n}]"
+            calls.append(replace(call, arguments=spelled))
+        made.append(
+            replace(
+                turn,
+                text=word(f"the text of {where}") if turn.text.strip() else "",
+                reasoning="qxrzv" if turn.reasoning.strip() else "",
+                calls=tuple(calls),
+            )
+        )
+    shape = [
+        (
+            t.role,
+            t.text,
+            t.name,
+            t.reasoning,
+            t.call_id is None,
+            [(c.name, c.arguments) for c in t.calls],
+        )
+        for t in made
+    ]
+    return _StandIn(made, words, shape)
+
+
+def _as_is(turns: Sequence[Turn]) -> list[Turn]:
+    return list(turns)
+
+
+def _one_system_message(turns: Sequence[Turn]) -> list[Turn]:
+    """Leading system and developer messages joined into one."""
+    system, rest = _leading_system(turns)
+    if not system:
+        return list(rest)
+    return [replace(system[0], text="\n\n".join(turn.text for turn in system)), *rest]
+
+
+def _system_in_user(turns: Sequence[Turn]) -> list[Turn]:
+    """For templates without a system role: its text in front of the first user message's."""
+    system, rest = _leading_system(turns)
+    if not system or not rest or rest[0].role != "user":
+        return list(turns)
+    texts = [turn.text for turn in [*system, rest[0]] if turn.text]
+    return [replace(rest[0], text="\n\n".join(texts)), *rest[1:]]
+
+
+def _leading_system(turns: Sequence[Turn]) -> tuple[list[Turn], list[Turn]]:
+    count = next(
+        (at for at, turn in enumerate(turns) if turn.role not in ("system", "developer")),
+        len(turns),
+    )
+    return list(turns[:count]), list(turns[count:])
+
+
+def _without_reasoning(turns: Sequence[Turn]) -> list[Turn]:
+    """Reasoning of earlier turns may go: many templates leave it out themselves."""
+    return [replace(turn, reasoning="") for turn in turns]
+
+
+def _both(first: Adapt, second: Adapt) -> Adapt:
+    return lambda turns: second(first(turns))
+
+
+_WAYS: tuple[Adapt, ...] = (
+    _as_is,
+    _one_system_message,
+    _system_in_user,
+    _without_reasoning,
+    _both(_without_reasoning, _one_system_message),
+    _both(_without_reasoning, _system_in_user),
+)

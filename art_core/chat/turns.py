@@ -1,0 +1,60 @@
+"""The one form that messages of every client are brought into."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A tool call of the assistant."""
+
+    name: str
+    arguments: str
+    """JSON as the client or the model spelled it; not always valid, see `arguments_object`."""
+    id: str | None = None
+
+    def arguments_object(self) -> dict[str, Any] | None:
+        """The arguments as a JSON object, or None where they aren't one."""
+        try:
+            value = parse_json(self.arguments)
+        except ValueError:
+            return None
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One message."""
+
+    role: Role
+    text: str = ""
+    name: str | None = None
+    """The participant's name; on tool results the function's."""
+    calls: tuple[Call, ...] = field(default_factory=tuple[Call, ...])
+    """Assistant only."""
+    reasoning: str = ""
+    """Assistant only."""
+    call_id: str | None = None
+    """Tool results only: the call that this answers."""
+
+
+def parse_json(text: str) -> Any:
+    """Parse strict JSON: no NaN or infinities.
+
+    Raises:
+        ValueError: it isn't.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")

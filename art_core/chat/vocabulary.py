@@ -1,0 +1,270 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+"""A tokenizer with its control tokens under guard.
+
+Control tokens (``<|im_end|>``, ``<think>``) mean structure: only a template may
+write them into a prompt, and only their ids count as structure in what a model
+sampled. So text lives here in two spellings. *Plain* text is what people see.
+*Marked* text has each control token as a secret name that no plain text holds,
+so ``<|im_end|>`` from a web page and the template's own can't be confused.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import regex
+from tokenizers import AddedToken, Tokenizer
+
+from art_core.errors import ChatError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_SHAPED_LIKE_CONTROL = regex.compile(r"<[|｜].+[|｜]>")
+_BYTE_TOKEN = regex.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class Vocabulary:
+    """Ids, plain text and marked text of one tokenizer."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, template: str) -> None:
+        """Take a tokenizer of the `tokenizers` library, and the chat template's source.
+
+        Control tokens are the added tokens that are special, or that the
+        template writes, or that look like ``<|this|>``. Other added tokens
+        (runs of blanks, HTML tags) are ordinary text.
+
+        Raises:
+            ChatError: a tokenizer of another kind.
+        """
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if not isinstance(backend, Tokenizer):
+            raise ChatError(
+                f"{type(tokenizer).__name__} isn't a tokenizer of the tokenizers library",
+                "Save it once with a tokenizer.json, then load that folder.",
+            )
+        spec = cast("dict[str, Any]", json.loads(backend.to_str()))
+        added = cast("list[dict[str, Any]]", spec["added_tokens"])
+        controls = {
+            token["content"]: int(token["id"])
+            for token in added
+            if len(token["content"]) > 1 and _is_control(token, template)
+        }
+        nonce = "".join(chr(0x100000 + secrets.randbelow(0xFFF0)) for _ in range(3))
+        self.ids: Mapping[str, int] = controls
+        """Id of each control token."""
+        self._names = {text: f"{nonce}{chr(0xF0000 + n)}" for n, text in enumerate(controls)}
+        self._by_name = {name: text for text, name in self._names.items()}
+        self.special = {token["content"] for token in added if token["special"]}
+        """Control tokens that are never shown."""
+        self.name_pattern = f"{nonce}[\U000f0000-\U000ffffd]"
+        """Regex for any one control token in marked text."""
+        self._name = regex.compile(self.name_pattern)
+        longest_first = sorted(map(regex.escape, controls), key=len, reverse=True)
+        self._control = regex.compile("|".join(longest_first) or "(?!)")
+        self._break = nonce + chr(0x10FFFD)
+        self._guarded, self._to_real = _guarded_copy(spec, added, self._names)
+        self._pieces = _Pieces(backend, spec, added)
+        self._name_of_id = {id_: self._names[text] for text, id_ in controls.items()}
+        swallowing = {token["content"] for token in added if token["rstrip"]}
+        self._neutral = next((self._names[t] for t in controls if t not in swallowing), None)
+
+    def mark(self, text: str) -> str:
+        """Marked text of what a template wrote, where each control token is meant.
+
+        Control tokens inside what `shield` protected stay text.
+        """
+        marked = self._control.sub(lambda match: self._names[match[0]], text)
+        return marked.replace(self._break, "")
+
+    def shield(self, value: Any) -> Any:
+        """``value`` (nested lists and dicts of strings) with no control token left intact.
+
+        What it puts in is taken out by `mark`.
+        """
+        if isinstance(value, str):
+            while self._control.search(value):
+                value = self._control.sub(
+                    lambda match: f"{match[0][0]}{self._break}{match[0][1:]}", value
+                )
+            return value
+        if isinstance(value, Mapping):
+            fields = cast("Mapping[str, Any]", value)
+            return {self.shield(key): self.shield(item) for key, item in fields.items()}
+        if isinstance(value, list | tuple):
+            return [self.shield(item) for item in cast("Sequence[Any]", value)]
+        return value
+
+    def unmark(self, marked: str, *, hide_special: bool = False) -> str:
+        """Plain text of marked text."""
+
+        def plain(match: regex.Match[str]) -> str:
+            text = self._by_name.get(match[0], "")
+            return "" if hide_special and text in self.special else text
+
+        return self._name.sub(plain, marked)
+
+    def first_control(self, marked: str, start: int = 0) -> tuple[int, int, int] | None:
+        """Start, end and token id of the first control token in marked text."""
+        match = self._name.search(marked, start)
+        return match and (match.start(), match.end(), self.ids[self._by_name[match[0]]])
+
+    def encode(self, marked: str) -> list[int]:
+        """Token ids of marked (or plain) text: only marked control tokens become such ids.
+
+        Raises:
+            ChatError: the tokenizer makes a control token of plain text.
+        """
+        ids = [self._to_real.get(id_, id_) for id_ in self._guarded.encode(marked).ids]
+        meant = len(self._name.findall(marked))
+        if sum(id_ in self._name_of_id for id_ in ids) != meant:
+            raise ChatError(
+                "the tokenizer turns plain text into control tokens",
+                "Its model vocabulary spells them as ordinary words: use another tokenizer.",
+            )
+        return ids
+
+    def encode_after(self, token_id: int | None, marked: str) -> list[int]:
+        """Token ids of marked text that continues a prompt whose last token is ``token_id``.
+
+        Tokenizers treat the beginning of a text differently (a blank is put in
+        front), and some control tokens swallow the blanks behind them: this
+        tokenizes the text as it stands in place. None: behind ordinary text.
+        """
+        before = self._name_of_id.get(-1 if token_id is None else token_id, self._neutral)
+        if before is None:
+            return self.encode(marked)
+        return self.encode(before + marked)[1:]
+
+    def decoder(self) -> Decoder:
+        return Decoder(self._pieces, self._name_of_id)
+
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """Marked text of token ids."""
+        decoder = self.decoder()
+        return decoder.feed(token_ids) + decoder.finish()
+
+
+class Decoder:
+    """Token ids to marked text, piece by piece; bytes of an unfinished character wait."""
+
+    def __init__(self, pieces: _Pieces, names: Mapping[int, str]) -> None:
+        self._pieces = pieces
+        self._names = names
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._strip = pieces.strips_first_blank
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        out: list[str] = []
+        for token_id in token_ids:
+            name = self._names.get(token_id)
+            if name is None:
+                text = self._utf8.decode(self._pieces[token_id])
+            else:
+                text = self._utf8.decode(b"", final=True) + name
+                self._utf8.reset()
+            if self._strip and text:
+                text = text.removeprefix(" ")
+                self._strip = False
+            out.append(text)
+        return "".join(out)
+
+    def finish(self) -> str:
+        return self._utf8.decode(b"", final=True)
+
+
+class _Pieces(dict[int, bytes]):
+    """UTF-8 bytes of each ordinary token, filled as needed."""
+
+    def __init__(
+        self, backend: Tokenizer, spec: dict[str, Any], added: Sequence[dict[str, Any]]
+    ) -> None:
+        super().__init__()
+        self._backend = backend
+        self._added = {int(token["id"]): token["content"] for token in added}
+        decoders = _decoders(spec.get("decoder"))
+        kinds = {decoder["type"] for decoder in decoders}
+        self._byte_level = "ByteLevel" in kinds
+        self._byte_fallback = "ByteFallback" in kinds
+        self._blanks = bool(kinds & {"Metaspace", "Replace"})
+        self.strips_first_blank = "Metaspace" in kinds or "Strip" in kinds
+        if not (self._byte_level or self._blanks):
+            raise ChatError(
+                f"tokenizer with decoder {sorted(kinds)}",
+                "Byte-level and SentencePiece-style tokenizers are supported.",
+            )
+
+    def __missing__(self, token_id: int) -> bytes:
+        piece = self[token_id] = self._bytes(token_id)
+        return piece
+
+    def _bytes(self, token_id: int) -> bytes:
+        if token_id in self._added:
+            return self._added[token_id].encode()
+        token = self._backend.id_to_token(token_id)
+        if token is None:  # a padding row of the model's output matrix: stands for no text
+            return b""
+        if self._byte_level:
+            try:
+                return bytes(_BYTE_OF_CHAR[char] for char in token)
+            except KeyError:
+                return token.encode()
+        byte = _BYTE_TOKEN.fullmatch(token) if self._byte_fallback else None
+        return bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode()
+
+
+def _is_control(token: Mapping[str, Any], template: str) -> bool:
+    text: str = token["content"]
+    if not text.strip():
+        return False
+    return token["special"] or text in template or bool(_SHAPED_LIKE_CONTROL.fullmatch(text))
+
+
+def _guarded_copy(
+    spec: dict[str, Any], added: Sequence[dict[str, Any]], names: Mapping[str, str]
+) -> tuple[Tokenizer, dict[int, int]]:
+    """The tokenizer with control tokens renamed, and the real ids of its added tokens."""
+    bare = {**spec, "added_tokens": [], "truncation": None, "padding": None, "post_processor": None}
+    guarded = Tokenizer.from_str(json.dumps(bare))
+    for token in added:
+        name = names.get(token["content"])
+        guarded.add_tokens(
+            [
+                AddedToken(
+                    name or token["content"],
+                    single_word=token["single_word"],
+                    lstrip=token["lstrip"],
+                    rstrip=token["rstrip"],
+                    normalized=token["normalized"] and name is None,
+                )
+            ]
+        )
+    real: dict[int, int] = {}
+    for token in added:
+        id_ = guarded.token_to_id(names.get(token["content"], token["content"]))
+        real[cast("int", id_)] = int(token["id"])
+    return guarded, real
+
+
+def _decoders(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if decoder is None:
+        return []
+    if decoder["type"] == "Sequence":
+        return [inner for item in decoder["decoders"] for inner in _decoders(item)]
+    return [decoder]
+
+
+def _byte_of_char() -> dict[str, int]:
+    """The inverse of GPT-2's table of bytes as characters: how byte-level tokens are spelled."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in printable)
+    table.update((chr(256 + offset), byte) for offset, byte in enumerate(others))
+    return table
+
+
+_BYTE_OF_CHAR = _byte_of_char()
