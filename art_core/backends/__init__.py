@@ -1,0 +1,1 @@
+"""Backends: model, engine, trainer and run directory put together."""

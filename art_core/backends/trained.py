@@ -1,0 +1,115 @@
+"""One model that a backend serves and trains: its run, its records and its trainer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from art_core.backends.base import Base
+from art_core.config import StepConfig
+from art_core.engines.protocol import AdapterRef
+from art_core.gateway import GatewayServer, Policy
+from art_core.grpo import GRPOTrainer, StepMetrics
+from art_core.rollouts.backend import TrainResult
+from art_core.rollouts.model import TrainableModel
+from art_core.runs import Checkpoint, RunDirectory
+from art_core.runs.records import RecordStore
+from art_core.trajectories import TrajectoryGroup
+
+RECORDS_FILE = "records.sqlite"
+
+
+class TrainedModel:
+    """Between the run directory (what is true) and the gateway (what is served)."""
+
+    def __init__(
+        self, model: TrainableModel[Any], base: Base, run: RunDirectory, gateway: GatewayServer
+    ) -> None:
+        self.name = model.name
+        self.run = run
+        self.records = RecordStore(run.path / RECORDS_FILE)
+        self._lora = model.lora
+        self._base = base
+        self._gateway = gateway
+        self._trainer: GRPOTrainer | None = None
+        self._training = asyncio.Lock()
+
+    async def serve(self) -> None:
+        """Offer the newest checkpoint, or the bare base model, under the model's name."""
+        latest = self.run.checkpoints.latest()
+        adapter: AdapterRef | None = None
+        if latest is not None:
+            await asyncio.to_thread(latest.verify)
+            adapter = AdapterRef(self.name, latest.step)
+            await self._base.engine.load_adapter(adapter, latest.path)
+        self._gateway.add_policy(
+            Policy(
+                name=self.name,
+                chat=self._base.chat,
+                engine=self._base.engine,
+                records=self.records,
+                current=adapter,
+            )
+        )
+
+    async def train(self, groups: Sequence[TrajectoryGroup], config: StepConfig) -> TrainResult:
+        """One step: gradient, checkpoint, new adapter live. Once begun it isn't cancelled."""
+        async with self._training:
+            step = asyncio.ensure_future(self._train(groups, config))
+            try:
+                return await asyncio.shield(step)
+            except asyncio.CancelledError:
+                # The optimizer may have moved already: see the step through, then stop.
+                with contextlib.suppress(asyncio.CancelledError):
+                    await step
+                raise
+
+    async def _train(self, groups: Sequence[TrajectoryGroup], config: StepConfig) -> TrainResult:
+        checkpoint, metrics = await asyncio.to_thread(self._step_and_commit, groups, config)
+        await self._publish(checkpoint)
+        return TrainResult(step=checkpoint.step, metrics=metrics.flat())
+
+    def _step_and_commit(
+        self, groups: Sequence[TrajectoryGroup], config: StepConfig
+    ) -> tuple[Checkpoint, StepMetrics]:
+        trainer = self._trainer or self._resume_trainer()
+        # Until the checkpoint is there the trainer is ahead of the disk: after a failure
+        # the next step starts again from the last checkpoint.
+        self._trainer = None
+        metrics = trainer.step(groups, config)
+        checkpoint = self.run.commit(
+            trainer.step_index, trainer.save, groups=groups, metrics=metrics.flat()
+        )
+        self._trainer = trainer
+        return checkpoint, metrics
+
+    def _resume_trainer(self) -> GRPOTrainer:
+        files = self._base.weights.files
+        trainer = GRPOTrainer(
+            self._base.weights.new_model(),
+            lora=self._lora,
+            base_name=files.name,
+            base_digest=files.digest,
+        )
+        latest = self.run.checkpoints.latest()
+        if latest is not None:
+            latest.verify()
+            trainer.load(latest.path)
+        return trainer
+
+    async def _publish(self, checkpoint: Checkpoint) -> None:
+        adapter = AdapterRef(self.name, checkpoint.step)
+        await self._base.engine.load_adapter(adapter, checkpoint.path)
+        self._gateway.set_adapter(self.name, adapter)
+        for version in self._gateway.unused_versions(self.name):
+            self._gateway.retire_version(self.name, version)
+            if version > 0:
+                await self._base.engine.unload_adapter(AdapterRef(self.name, version))
+
+    async def close(self) -> None:
+        """Wait for a step that is under way, then let go of the run."""
+        async with self._training:
+            await asyncio.to_thread(self.records.close)
+            await asyncio.to_thread(self.run.close)
