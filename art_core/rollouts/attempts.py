@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from art_core.errors import ConfigError, RolloutError, RolloutTimeoutError
+from art_core.trajectories import Trajectory, TrajectoryStatus
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -52,10 +53,21 @@ async def attempt(rollout: Awaitable[T] | Callable[[], Awaitable[T]], limits: Li
         return await within(rollout, limits.timeout)
     for again in range(limits.retries):
         try:
-            return await within(rollout(), limits.timeout)
+            result = await within(rollout(), limits.timeout)
         except Exception as error:  # noqa: BLE001  (any failure of the user's code is tried again)
             logger.info("attempt %d of a rollout failed: %r", again + 1, error)
+        else:
+            if (failure := failure_of(result)) is None:
+                return result
+            logger.info("attempt %d of a rollout failed: %s", again + 1, failure)
     return await within(rollout(), limits.timeout)
+
+
+def failure_of(result: object) -> RolloutError | None:
+    """The failure that a trajectory reports, whose agent's exception an adapter caught."""
+    if not isinstance(result, Trajectory) or result.status is not TrajectoryStatus.FAILED:
+        return None
+    return RolloutError(f"rollout {result.rollout_id} failed:\n{result.error}")
 
 
 async def within(work: Awaitable[T], timeout: float | None) -> T:

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Literal, TypeVar, cast, overload
 
 from art_core.errors import ConfigError, TrajectoryError
-from art_core.rollouts.attempts import Limits, attempt, close_unstarted, together
+from art_core.rollouts.attempts import Limits, attempt, close_unstarted, failure_of, together
 from art_core.rollouts.failures import Failures
 from art_core.rollouts.progress import Tally, Watcher, shown
 from art_core.trajectories import PendingGroup, PendingRollout, Trajectory, TrajectoryGroup
@@ -36,9 +36,9 @@ async def gather_trajectory_groups(
     """Run the rollouts of groups: ``TrajectoryGroup(rollout(s) for _ in range(8))`` for each.
 
     Groups come back in their order. A failed rollout is logged with its traceback and
-    kept among its group's exceptions, as long as no more than ``max_exceptions`` (a
-    number, or as a float a share of all rollouts) fail. If the gather is cancelled or
-    stops, so do all its rollouts.
+    kept (an exception among its group's exceptions, a failed trajectory as it is), as
+    long as no more than ``max_exceptions`` (a number, or as a float a share of all
+    rollouts) fail. If the gather is cancelled or stops, so do all its rollouts.
 
     Args:
         groups: from coroutines, or (to be retried) functions without parameters that
@@ -166,7 +166,10 @@ class Gatherer:
                 trajectory = _checked(await attempt(rollout, self._limits), Trajectory)
         except Exception as error:  # noqa: BLE001  (what the user's code may raise has no bounds)
             return self._failed(error)
-        self._watcher.rollout(trajectory)
+        if (failure := failure_of(trajectory)) is not None:
+            self._failed(failure)
+        else:
+            self._watcher.rollout(trajectory)
         return trajectory
 
     async def _whole_group(self, pending: _OneGroup) -> TrajectoryGroup | None:
