@@ -34,28 +34,36 @@ def lay_out(entries: Sequence[Entry], *, salt: str, max_chars: int) -> Sheet:
     same call has the same ones, so that answers can be cached, and no trajectory
     can contain them, because what it contains changes them.
     """
+    nonce, ids = _names(entries, salt)
     firsts = [entry.conversations[0] for entry in entries if entry.conversations]
     shared = _shared_length(firsts) if len(firsts) == len(entries) else 0
     tools = _shared_tools(entries)
-    context: list[Visible] = [{"role": "tools", "tools": list(tools)}] if tools else []
-    context += firsts[0].messages[:shared] if shared else ()
-    nonce, ids = _names(entries, salt)
+    leading = firsts[0].messages[:shared] if shared else ()
+    context = _Part(title="", messages=[*_tools_line(tools), *leading])
+    parts = [_parts(entry, shared, show_tools=not tools) for entry in entries]
 
-    lengths = [sum(len(line) + 1 for line in _all_lines(entry, shared)) for entry in entries]
-    context_room = min(sum(len(to_line(line)) + 1 for line in context), max_chars // 2)
-    rooms = share_out(lengths, max_chars - context_room)
-    left_out = 0
-    blocks: list[str] = []
-    if context:
-        lines, missing = shorten(context, context_room, nonce)
-        left_out += missing
-        blocks.append(_block(nonce, "context shared by all trajectories", lines))
-    for entry, name, room in zip(entries, ids, rooms, strict=True):
-        lines, missing = _entry_lines(entry, shared, show_tools=not tools, room=room, mark=nonce)
+    context_room = min(context.length, max_chars // 2)
+    rooms = share_out([sum(one.length for one in own) for own in parts], max_chars - context_room)
+    lines, left_out = shorten(context.messages, context_room, nonce)
+    blocks = [_block(nonce, "context shared by all trajectories", lines)] if lines else []
+    for entry, name, own, room in zip(entries, ids, parts, rooms, strict=True):
+        lines, missing = _lines(own, room, nonce)
         left_out += missing
         cut_off = " (cut off by a limit of the agent)" if entry.cut_off else ""
         blocks.append(_block(nonce, f"trajectory {name}{cut_off}", lines))
     return Sheet(text="\n\n".join(blocks), nonce=nonce, ids=ids, left_out_chars=left_out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A conversation, or what of it isn't shown elsewhere."""
+
+    title: str
+    messages: list[Visible]
+
+    @property
+    def length(self) -> int:
+        return sum(len(to_line(message)) + 1 for message in self.messages)
 
 
 def _block(nonce: str, title: str, lines: Sequence[str]) -> str:
@@ -80,36 +88,34 @@ def _shared_tools(entries: Sequence[Entry]) -> tuple[Visible, ...]:
     return every[0] if every and all(tools == every[0] for tools in every) else ()
 
 
-def _all_lines(entry: Entry, shared: int) -> list[str]:
-    return [
-        line
-        for number, one in enumerate(entry.conversations)
-        for line in one.lines[shared if number == 0 else 0 :]
-    ]
+def _tools_line(tools: Sequence[Visible]) -> list[Visible]:
+    return [{"role": "tools", "tools": list(tools)}] if tools else []
 
 
-def _entry_lines(
-    entry: Entry, shared: int, *, show_tools: bool, room: int, mark: str
-) -> tuple[list[str], int]:
-    parts: list[list[Visible]] = []
-    titles: list[str] = []
+def _parts(entry: Entry, shared: int, *, show_tools: bool) -> list[_Part]:
+    parts: list[_Part] = []
     for number, one in enumerate(entry.conversations):
         skip = shared if number == 0 else _begins_like(one, entry.conversations[:number])
-        messages = list(one.messages[skip:])
-        if show_tools and one.tools:
-            messages.insert(0, {"role": "tools", "tools": list(one.tools)})
-        parts.append(messages)
-        same = f", after the same {skip} messages as an earlier one" if number and skip else ""
-        titles.append(f"--- {mark} conversation {number + 1} of {len(entry.conversations)}{same}")
-    rooms = share_out([sum(len(to_line(m)) + 1 for m in part) for part in parts], room)
+        same = f"the same {skip} messages as an earlier one" if number else "the shared context"
+        title = f"conversation {number + 1} of {len(entry.conversations)}"
+        parts.append(
+            _Part(
+                title=f"{title}, after {same}" if skip else title,
+                messages=[*(_tools_line(one.tools) if show_tools else ()), *one.messages[skip:]],
+            )
+        )
+    return parts
+
+
+def _lines(parts: Sequence[_Part], room: int, mark: str) -> tuple[list[str], int]:
+    if not any(part.messages for part in parts):
+        return [f"--- {mark} nothing: this agent did nothing"], 0
     lines: list[str] = []
     left_out = 0
-    for title, part, space in zip(titles, parts, rooms, strict=True):
-        shown, missing = shorten(part, space, mark)
+    for part, space in zip(parts, share_out([one.length for one in parts], room), strict=True):
+        shown, missing = shorten(part.messages, space, mark)
         left_out += missing
-        lines += [title, *shown] if len(parts) > 1 else shown
-    if not any(parts):
-        lines = [f"--- {mark} nothing: this agent did nothing"]
+        lines += [f"--- {mark} {part.title}", *shown] if len(parts) > 1 else shown
     return lines, left_out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from art_core.errors import JudgeError, JudgeSetupError
 from ruler.judges.model import RetryLater
@@ -22,7 +22,7 @@ def failure(error: APIError, judge: str) -> RetryLater | JudgeError:
 
     status = getattr(error, "status_code", None)
     said = f"{judge} answered {status}: {error.message[:500]}"
-    if error.code == "insufficient_quota" or status in _SETUP:
+    if status in _SETUP or _code(error) == "insufficient_quota":
         return JudgeSetupError(said, "Check the judge's model name, API key, URL and quota.")
     if isinstance(error, APIConnectionError):  # timeouts too
         return RetryLater(f"{judge} can't be reached: {error.message[:500]}")
@@ -33,6 +33,12 @@ def failure(error: APIError, judge: str) -> RetryLater | JudgeError:
         "If it refuses response_format, set structured='json' or 'none'; "
         "if the prompt is too long for it, lower max_chars.",
     )
+
+
+def _code(error: APIError) -> object:
+    """The provider's own code; litellm keeps it only in the body."""
+    body = error.body
+    return cast("dict[str, object]", body).get("code") if isinstance(body, dict) else None
 
 
 def _asked_to_wait(error: APIError) -> float | None:

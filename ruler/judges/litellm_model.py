@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from art_core.errors import MissingExtraError
+from art_core.errors import JudgeSetupError, MissingExtraError
 from art_core.trajectories import Message
 from ruler.judges.failures import failure
 from ruler.judges.model import Price, Reply, Structured, response_format
@@ -55,6 +55,7 @@ class LiteLLMModel:
         litellm = await asyncio.to_thread(_import_litellm)
         from openai import APIError
 
+        self._check_name(litellm)
         arguments = dict(self.params)
         structured = self.structured
         if structured is None:
@@ -75,6 +76,15 @@ class LiteLLMModel:
             raise failure(error, self.name) from error
         reply = read_completion(completion, self.name, self.price)
         return reply if self.price else replace(reply, cost_usd=_cost(completion))
+
+    def _check_name(self, litellm: Any) -> None:
+        try:
+            litellm.get_llm_provider(self.model, api_base=self.params.get("api_base"))
+        except litellm.BadRequestError as error:
+            raise JudgeSetupError(
+                f"litellm knows no provider for the judge {self.model!r}",
+                "Write 'provider/model', 'openai/gpt-4.1' for instance.",
+            ) from error
 
 
 def _cost(completion: Any) -> float | None:
