@@ -45,6 +45,20 @@ def resolve(
     )
 
 
+def find_built_in(name: str, cache_dir: Path | None = None) -> Path | None:
+    """The folder of a built-in model, or None where this machine doesn't have it yet.
+
+    Raises:
+        UnknownModelError: ``name`` isn't built in.
+    """
+    if name not in BUILT_IN_MODELS:
+        raise UnknownModelError(
+            f"{name!r} isn't a built-in model", f"There are: {', '.join(BUILT_IN_MODELS)}."
+        )
+    folder = smollm2.location(cache_dir or default_cache_dir())
+    return folder if folder.is_dir() else None
+
+
 def _resolve_built_in(name: str, on_progress: OnProgress | None, cache_dir: Path) -> BaseModelFiles:
     try:
         folder = smollm2.ensure(cache_dir, on_progress or _ignore)

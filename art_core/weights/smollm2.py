@@ -32,13 +32,18 @@ GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _CHUNK = 1 << 20
 
 
+def location(cache_dir: Path) -> Path:
+    """Where the model folder is, if this machine has it; it's whole or absent."""
+    # The hash in the name: a later release with other weights never reuses this folder.
+    return cache_dir / "models" / f"{NAME}-{GGUF_SHA256[:12]}"
+
+
 def ensure(cache_dir: Path, on_progress: OnProgress) -> Path:
     """Return the model folder in ``cache_dir``, making it first if need be.
 
     Processes that come at once wait for the one that makes it.
     """
-    # The hash in the name: a later release with other weights never reuses this folder.
-    folder = cache_dir / "models" / f"{NAME}-{GGUF_SHA256[:12]}"
+    folder = location(cache_dir)
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)

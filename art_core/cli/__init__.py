@@ -1,0 +1,1 @@
+"""The ``art`` command. Nothing here is imported by the rest of the package."""

@@ -1,0 +1,1 @@
+"""Play one group before any training, and say what would go wrong"""

@@ -1,0 +1,1 @@
+"""Train a small model to search documentation, on this machine, in minutes"""
