@@ -1,0 +1,116 @@
+"""The request fields that chat and text completions share, checked and named when wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from art_core.gateway.problems import Problem, invalid, problem_of_validation
+
+HARMLESS = frozenset(
+    {
+        "metadata",
+        "prediction",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning_effort",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+        "verbosity",
+    }
+)
+"""Accepted whatever they hold: they change accounting, caching or style hints, not the answer."""
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    include_usage: bool | None = None
+
+
+class SamplingFields(BaseModel):
+    """How to sample, as OpenAI's API spells it and vLLM extends it. ``null`` means unset."""
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    """0 and -1 mean off."""
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = None
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    return_token_ids: bool | None = None
+
+    @model_validator(mode="after")
+    def _stop_strings_stop(self) -> SamplingFields:
+        if "" in self.stop_strings:
+            raise ValueError("stop: an empty string would stop everything")
+        return self
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    @property
+    def include_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+_Fields = TypeVar("_Fields", bound=SamplingFields)
+
+
+def read_fields(
+    kind: type[_Fields], body: bytes, unchanging: Mapping[str, Collection[Any]]
+) -> _Fields:
+    """Parse and check a request's body.
+
+    ``unchanging`` has the fields that this endpoint can't honour, with the values
+    that ask for nothing.
+
+    Raises:
+        Problem: names the first field that is wrong, unknown or can't be honoured.
+    """
+    try:
+        fields = kind.model_validate_json(body)
+    except ValidationError as error:
+        raise problem_of_validation(error) from error
+    for name, value in (fields.model_extra or {}).items():
+        _check_extra(name, value, unchanging)
+    return fields
+
+
+def _check_extra(name: str, value: JsonValue, unchanging: Mapping[str, Collection[Any]]) -> None:
+    if value is None or name in HARMLESS:
+        return
+    if name not in unchanging:
+        raise Problem(
+            status=400,
+            message=f"Unrecognized request argument supplied: {name}",
+            param=name,
+            code="unknown_parameter",
+        )
+    if value not in unchanging[name]:
+        allowed = " or ".join(repr(each) for each in unchanging[name]) or "nothing"
+        raise invalid(
+            name,
+            f"{value!r:.100} can't be honoured here; leave it out or send {allowed}",
+            "unsupported_parameter",
+        )

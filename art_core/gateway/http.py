@@ -1,0 +1,137 @@
+"""HTTP around a call: bodies in, JSON or server-sent events out, clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from art_core.errors import ArtError
+from art_core.gateway.call import Call
+from art_core.gateway.problems import Problem, problem_of
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+_log = logging.getLogger(__name__)
+
+
+class JsonResponse(Response):
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content)
+
+
+class EventStream(Response):
+    """Sends server-sent events while a call is sampled.
+
+    The status waits for the first piece, so that a call which fails before it is
+    answered with the error's own.
+    """
+
+    def __init__(self, call: Call, events: AsyncIterator[bytes]) -> None:
+        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        del self.headers["content-length"]
+        self._call = call
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with abandoned_if_client_leaves(receive, self._call):
+            try:
+                await self._call.first_news()
+            except Exception as error:  # noqa: BLE001  (becomes the answer)
+                await problem_response(as_problem(error))(scope, receive, send)
+                return
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async for event in self._events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def event(data: Any) -> bytes:
+    """One server-sent event of JSON."""
+    return b"data: " + to_json(data) + b"\n\n"
+
+
+@asynccontextmanager
+async def abandoned_if_client_leaves(receive: Receive, call: Call) -> AsyncGenerator[None]:
+    """Abandon the call when the client hangs up, or when the block is left before its end."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        call.abandon(hung_up())
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        call.abandon(hung_up())
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The request's body.
+
+    Raises:
+        Problem: 413, it has more than ``limit`` bytes.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(
+        status=413,
+        message=f"The request's body has more than {limit} bytes.",
+        code="request_too_large",
+        headers={"connection": "close"},
+    )
+
+
+def hung_up() -> Problem:
+    return Problem(status=499, message="The client hung up.", code="client_closed_request")
+
+
+def problem_response(problem: Problem) -> Response:
+    return JsonResponse(problem.body(), status_code=problem.status, headers=dict(problem.headers))
+
+
+def as_problem(error: Exception) -> Problem:
+    """How any exception of a handler is answered; one that nobody foresaw is logged."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, ClientDisconnect):
+        return hung_up()
+    if isinstance(error, ArtError):
+        return problem_of(error)
+    _log.error("a request failed", exc_info=error)
+    return Problem(status=500, message=f"{type(error).__name__}: {error}", code="internal_error")
+
+
+def answering(handler: Handler) -> Handler:
+    """A handler whose exceptions become OpenAI-shaped answers."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Exception as error:  # noqa: BLE001  (each becomes an answer, and is named in it)
+            return problem_response(as_problem(error))
+
+    return answer
