@@ -124,6 +124,10 @@ class ChatFormat(Protocol):
         that may be the beginning of one is held back."""
         ...
 
+    def text_parser(self, *, stop: Sequence[str] = ()) -> StreamParser:
+        """A parser of sampled text that is no assistant turn: all of it is content."""
+        ...
+
     def encode(self, text: str) -> list[int]:
         """Token ids of plain text (no template, no special tokens)."""
         ...
