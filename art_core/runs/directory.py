@@ -14,7 +14,7 @@ from art_core.runs.checkpoints import Checkpoint
 from art_core.runs.files import make_folder, remove_temporaries, storage_errors, sync_folder
 from art_core.runs.identity import RUN_FILE, RunIdentity
 from art_core.runs.lock import RunLock
-from art_core.runs.metrics import TRAIN_SPLIT, group_metrics
+from art_core.runs.metrics import TRAIN_SPLIT, check_metrics, group_metrics
 from art_core.runs.names import check_name
 from art_core.runs.reader import ARCHIVE, DEFAULT_ROOT, RunReader
 from art_core.runs.retention import Retention
@@ -113,16 +113,21 @@ class RunDirectory(RunReader):
         Raises:
             RunError: the step has a checkpoint already.
             TrajectoryError: a group was trained on before.
+            ConfigError: a metric has a name that each line has itself.
             StorageError: it couldn't be written; the run is as it was.
         """
         self.check_untrained(groups)
+        measured = {
+            **(group_metrics(groups) if groups else {}),
+            **check_metrics(step, metrics or {}),
+        }
         if groups:
             self.trajectories.write(TRAIN_SPLIT, step, groups)
         checkpoint = self.checkpoints.publish(
             step,
             write,
             group_ids=[group.id for group in groups],
-            metrics={**(group_metrics(groups) if groups else {}), **(metrics or {})},
+            metrics=measured,
             config_hash=self.identity.config_hash,
         )
         self._index(checkpoint)

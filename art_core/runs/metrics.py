@@ -48,15 +48,11 @@ class MetricsLog:
         """Add metrics; on disk when this returns.
 
         Raises:
-            ConfigError: a metric is called ``step``, ``split`` or ``time``.
+            ConfigError: a metric has a name that `check_metrics` refuses.
             StorageError: the line couldn't be written; the file is as it was.
         """
-        clash = [name for name in _RESERVED if name in metrics]
-        if clash:
-            raise ConfigError(
-                f"a metric is called {clash[0]!r}", "Each line has its own: choose another name."
-            )
-        self.log.append(step, {"split": split, "time": time.time(), **jsonable_metrics(metrics)})
+        clean = jsonable_metrics(check_metrics(step, metrics))
+        self.log.append(step, {"split": split, "time": time.time(), **clean})
 
     def read(self) -> list[MetricsRow]:
         """One row per step and split, by step.
@@ -94,18 +90,36 @@ class MetricsLog:
         )
 
 
+def check_metrics(step: int, metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics, without a ``step`` that only repeats the line's own.
+
+    Raises:
+        ConfigError: one is called ``step``, ``split`` or ``time``, which each line has.
+    """
+    checked = dict(metrics)
+    if checked.get("step") == step:
+        del checked["step"]
+    clash = [name for name in _RESERVED if name in checked]
+    if clash:
+        raise ConfigError(
+            f"a metric is called {clash[0]!r}", "Each line has its own: choose another name."
+        )
+    return checked
+
+
 def group_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
     """What a batch of groups looks like in numbers.
 
-    - ``reward``: mean over scored trajectories; ``reward_std``: mean over groups of
+    - ``reward``: mean over scored trajectories; ``reward_spread``: mean over groups of
       the standard deviation inside the group (what GRPO learns from).
     - ``groups``, ``trajectories``, ``exceptions`` (rollouts without a trajectory),
-      ``failed``, ``truncated``, ``unscored``, ``groups_without_spread``: counts.
+      ``failed``, ``truncated``, ``unscored``: counts.
+    - ``groups_without_spread``: the share of groups whose rewards are all equal.
     - ``sampled_tokens``, ``tokens``: means per trajectory, over all its histories.
     - each of the trajectories' own metrics: its mean over those that have it; of the
       groups' own, as ``group/<name>``. One that has a name of the above becomes ``own/<name>``.
 
-    ``reward`` and ``reward_std`` are absent when nothing was scored.
+    ``reward`` and ``reward_spread`` are absent when nothing was scored.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     spreads = [pstdev(rewards) for group in groups if (rewards := scored_rewards(group))]
@@ -117,16 +131,17 @@ def group_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
         "failed": sum(t.status is TrajectoryStatus.FAILED for t in trajectories),
         "truncated": sum(t.status is TrajectoryStatus.TRUNCATED for t in trajectories),
         "unscored": sum(t.reward is None for t in trajectories),
-        "groups_without_spread": sum(not has_spread(group) for group in groups),
     }
+    if groups:
+        counts["groups_without_spread"] = fmean(not has_spread(group) for group in groups)
     if trajectories:
         counts["sampled_tokens"] = fmean(sampled_tokens(t) for t in trajectories)
         counts["tokens"] = fmean(sum(len(h.token_ids) for h in t.histories) for t in trajectories)
     if rewards:
-        counts |= {"reward": fmean(rewards), "reward_std": fmean(spreads)}
+        counts |= {"reward": fmean(rewards), "reward_spread": fmean(spreads)}
     own = _means(trajectory.metrics for trajectory in trajectories)
     own |= {f"group/{name}": mean for name, mean in _means(g.metrics for g in groups).items()}
-    taken = {*counts, "reward", "reward_std", *_RESERVED}
+    taken = {*counts, "reward", "reward_spread", *_RESERVED}
     renamed = {f"own/{name}" if name in taken else name: mean for name, mean in own.items()}
     return {**renamed, **counts}
 

@@ -66,7 +66,7 @@ def plot_rewards(rows: Sequence[MetricsRow], path: Path, *, title: str) -> None:
 
 def _draw_training(axes: Axes, rows: Sequence[MetricsRow]) -> None:
     points = [
-        (row.step - 1, reward, row.metrics.get("reward_std", 0.0))
+        (row.step - 1, reward, row.metrics.get("reward_spread", 0.0))
         for row in rows
         if row.split == TRAIN_SPLIT and isfinite(reward := row.metrics.get("reward", float("nan")))
     ]

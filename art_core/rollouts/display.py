@@ -1,0 +1,92 @@
+"""What the training loop shows while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import TaskID
+
+from art_core.rollouts.progress import ProgressWatcher, Tally, Watcher, new_progress
+from art_core.rollouts.report import TrainReport
+
+
+class LoopDisplay:
+    """A bar for the steps, one for what is being gathered, and a line for each step done."""
+
+    def __init__(self, name: str, steps: int, done: int) -> None:
+        self._console = Console(stderr=True)
+        self._steps = steps
+        self._progress = new_progress(self._console)
+        self._overall: TaskID = self._progress.add_task(
+            name, total=steps, completed=done, figures=""
+        )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    @contextmanager
+    def gathering(self, description: str, total: int) -> Generator[Watcher]:
+        """A bar for rollouts, there while inside."""
+        task = self._progress.add_task(description, total=total, figures="")
+        try:
+            yield ProgressWatcher(self._progress, task, Tally(max_metrics=3))
+        finally:
+            self._progress.remove_task(task)
+
+    @contextmanager
+    def training(self, step: int) -> Generator[None]:
+        """A bar without end for the training step."""
+        task = self._progress.add_task(f"training step {step}", total=None, figures="")
+        try:
+            yield
+        finally:
+            self._progress.remove_task(task)
+
+    def step_done(self, step: int, metrics: Mapping[str, float]) -> None:
+        """A line on a finished step."""
+        self._progress.update(self._overall, completed=step)
+        self.note(f"step {step}/{self._steps}  {_figures(metrics)}")
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """A line on an evaluation."""
+        reward = metrics.get("reward")
+        shown = "nothing was scored" if reward is None else f"reward [bold]{reward:.3f}[/]"
+        self.note(f"held-out at step {step}: {shown} ({metrics['trajectories']:.0f} rollouts)")
+
+    def note(self, line: str) -> None:
+        """A line above the bars."""
+        self._progress.console.print(line, highlight=False)
+
+    def summary(self, report: TrainReport) -> None:
+        """The table at the end."""
+        self._console.print(report.table())
+
+
+def _figures(metrics: Mapping[str, float]) -> str:
+    parts = [
+        f"{label} {metrics[name]:{form}}"
+        for name, label, form in (
+            ("reward", "reward [bold]", ".3f"),
+            ("reward_spread", "[/]±", ".3f"),
+            ("groups_without_spread", "no spread", ".0%"),
+            ("loss", "loss", ".4f"),
+            ("kl", "kl", ".4f"),
+            ("seconds_gathering", "gathering", ".1f"),
+            ("seconds_training", "s, training", ".1f"),
+        )
+        if name in metrics
+    ]
+    return " ".join(parts) + " s"
