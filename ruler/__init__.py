@@ -24,10 +24,12 @@ from ruler.methods.pairwise import Pairwise
 from ruler.methods.panel import Panel
 from ruler.methods.relative import Relative
 from ruler.openpipe import TrajectoryScore, ruler, ruler_score_group
+from ruler.report import JudgeReport
 from ruler.rewarding import weighted
 from ruler.rubric import DEFAULT_RUBRIC, Criterion
 from ruler.scorer import Ruler, score
 from ruler.tally import Budget, Tally
+from ruler.trust import evaluate, labelled_groups
 
 __all__ = [
     "DEFAULT_RUBRIC",
@@ -40,6 +42,7 @@ __all__ = [
     "JudgeAnswerError",
     "JudgeError",
     "JudgeModel",
+    "JudgeReport",
     "JudgeSetupError",
     "JudgeUnavailableError",
     "Judgement",
@@ -56,6 +59,8 @@ __all__ = [
     "Tally",
     "TrajectoryScore",
     "Verdict",
+    "evaluate",
+    "labelled_groups",
     "ruler",
     "ruler_score_group",
     "score",

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from pydantic import JsonValue
 
 from art_core.errors import ConfigError, JudgeAnswerError, JudgeUnavailableError
+from art_core.rollouts import untraced
 from art_core.trajectories import Message
 from ruler.answers import AnswerProblem
 from ruler.cache import AnswerCache
@@ -154,7 +155,8 @@ class Desk:
     ) -> Reply:
         try:
             async with asyncio.timeout(self._patience.timeout):
-                return await model.reply(messages, schema)
+                with untraced():  # a judge that is asked inside a rollout is no part of it
+                    return await model.reply(messages, schema)
         except TimeoutError as error:
             raise RetryLater(
                 f"{model.name} took longer than {self._patience.timeout:g} s"

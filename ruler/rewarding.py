@@ -17,6 +17,9 @@ Combine = Callable[[float, Trajectory], float]
 """The reward from the judge's score and the trajectory, which still has its own reward."""
 
 
+_SCORED = "ruler/scored"
+
+
 def weighted(*, judge: float, own: float) -> Combine:
     """Reward = ``judge`` × the judge's score + ``own`` × the reward that the rollout set itself."""
     if not (math.isfinite(judge) and math.isfinite(own)):
@@ -52,7 +55,7 @@ def with_rewards(
         **case.tally.as_metrics(),
         **verdict.metrics,
         "ruler/duplicates": len(case.trajectories) - len(case.entries),
-        "ruler/scored": 1,
+        _SCORED: 1,
     }
     return group.model_copy(update={"trajectories": trajectories, "metrics": metrics})
 
@@ -92,9 +95,14 @@ def without_rewards(group: TrajectoryGroup, case: Case, error: JudgeError) -> Tr
         )
         for trajectory in group.trajectories
     ]
-    metrics = {**group.metrics, **case.tally.as_metrics(), "ruler/scored": 0}
+    metrics = {**group.metrics, **case.tally.as_metrics(), _SCORED: 0}
     logs = [*group.logs, f"ruler: unscored: {error}"]
     return group.model_copy(update={"trajectories": trajectories, "metrics": metrics, "logs": logs})
+
+
+def is_unscored(group: TrajectoryGroup) -> bool:
+    """Whether a judge failed on this group."""
+    return group.metrics.get(_SCORED) == 0
 
 
 def _own_reward(trajectory: Trajectory) -> dict[str, float]:

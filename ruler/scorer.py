@@ -14,7 +14,7 @@ from ruler.cache import AnswerCache, default_cache_path
 from ruler.case import Case
 from ruler.methods.judge import Judge, Verdict, stops_the_run
 from ruler.resolving import JudgeSpec, Mode, Rubric, make_judge
-from ruler.rewarding import Combine, with_rewards, without_rewards
+from ruler.rewarding import Combine, is_unscored, with_rewards, without_rewards
 from ruler.rubric import DEFAULT_RUBRIC
 from ruler.tally import Budget, Tally
 
@@ -69,6 +69,7 @@ class Ruler:
         self._seed = seed
         self._max_failures = max_failures
         self._failures_in_a_row = 0
+        self._unscored = 0
         path = default_cache_path() if cache is True else cache
         self._desk = Desk(
             cache=AnswerCache(path) if path else None,
@@ -78,13 +79,19 @@ class Ruler:
         )
 
     @property
+    def unscored(self) -> int:
+        """How many groups the judge failed on so far."""
+        return self._unscored
+
+    @property
     def spent(self) -> Tally:
         """What all groups so far have cost."""
         return self._desk.spent
 
-    async def __call__(self, group: TrajectoryGroup) -> TrajectoryGroup:
-        """`score`: what ``art.train(reward=…)`` calls."""
-        return await self.score(group)
+    async def __call__(self, group: TrajectoryGroup) -> TrajectoryGroup | None:
+        """`score`, for ``art.train(reward=…)``: None leaves an unscored group out of training."""
+        scored = await self.score(group)
+        return None if is_unscored(scored) else scored
 
     async def score(self, group: TrajectoryGroup) -> TrajectoryGroup:
         """The group with rewards, or, where the judge failed, without any.
@@ -135,6 +142,7 @@ class Ruler:
         return replace(verdict, metrics={**verdict.metrics, "ruler/fallback": 1})
 
     def _count_failure(self, error: JudgeError) -> None:
+        self._unscored += 1
         self._failures_in_a_row += 1
         if self._failures_in_a_row >= self._max_failures:
             raise type(error)(

@@ -62,7 +62,7 @@ async def test_concurrency_is_bounded_over_all_groups(
     fake_judge.delay = 0.05
     ruler = make_ruler(concurrency=3)
     groups = await asyncio.gather(*(ruler(quality_group(0.1, i / 20)) for i in range(3, 13)))
-    assert all(one.metrics["ruler/scored"] for one in groups)
+    assert None not in groups
     assert fake_judge.most_at_once == 3
 
 

@@ -113,7 +113,8 @@ async def test_a_run_whose_judge_keeps_failing_stops(
     fake_judge.otherwise = "words"
     ruler = make_ruler(max_failures=3)
     for i in range(2):
-        assert rewards(await ruler(quality_group(0.1, i / 10 + 0.2))) == [None, None]
+        assert await ruler(quality_group(0.1, i / 10 + 0.2)) is None
+    assert ruler.unscored == 2
     with pytest.raises(JudgeAnswerError, match=r"3 groups in a row.*no JSON object"):
         await ruler(quality_group(0.1, 0.9))
 
@@ -124,7 +125,8 @@ async def test_a_scored_group_in_between_starts_the_count_afresh(
     ruler = make_ruler(max_failures=2)
     for i, behaviour in enumerate(["words", "good", "words", "good"]):
         fake_judge.otherwise = behaviour
-        await ruler(quality_group(0.1, i / 10 + 0.2))
+        scored = await ruler(quality_group(0.1, i / 10 + 0.2))
+        assert (scored is None) == (behaviour == "words")
 
 
 async def test_a_named_fallback_takes_over(make_ruler: MakeRuler, fake_judge: FakeJudge) -> None:
