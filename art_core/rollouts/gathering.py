@@ -18,7 +18,7 @@ from art_core.rollouts.plan import extra_scenarios, planned_scenarios
 from art_core.rollouts.play import derive_seed
 from art_core.rollouts.playable import Player
 from art_core.rollouts.playing import GroupPlan
-from art_core.rollouts.scoring import Scorer, score_group
+from art_core.rollouts.scoring import Scorer, finished_trajectories, score_group
 from art_core.runs import VALIDATION_SPLIT, RunDirectory, has_spread
 from art_core.trajectories import TrajectoryGroup
 
@@ -53,7 +53,7 @@ class LoopGatherer:
 
         async def keep(group: TrajectoryGroup) -> TrajectoryGroup | None:
             scored = await score_group(group, self.scorer)
-            if scored is None or len(scored.trajectories) < 2:
+            if scored is None or len(finished_trajectories(scored)) < 2:
                 return None
             finished[scored.id] = scored
             await asyncio.to_thread(self.run.journal.add, step, scored)

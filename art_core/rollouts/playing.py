@@ -77,11 +77,11 @@ class RolloutPlan:
 
 
 def checked(result: object) -> Trajectory:
-    """What the user's function returned, if it is a rollout that can be used.
+    """What the user's function returned, if it can be used, or says itself that it failed.
 
     Raises:
         TrajectoryError: it isn't a trajectory.
-        RolloutError: its rollout failed, or never called the model.
+        RolloutError: its rollout never called the model.
     """
     if not isinstance(result, Trajectory):
         raise TrajectoryError(
@@ -89,9 +89,9 @@ def checked(result: object) -> Trajectory:
             f"({type(result).__name__})",
             "It must be 'async def' and return the Trajectory of its rollout.",
         )
-    title = describe(result, "a trajectory without rollout")
     if result.status is TrajectoryStatus.FAILED:
-        raise RolloutError(f"{title} failed:\n{result.error or 'no traceback was kept'}")
+        return result
+    title = describe(result, "a trajectory without rollout")
     histories = (*result.histories, *result.additional_histories)
     messages = [*result.messages_and_choices]
     for history in result.additional_histories:

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,8 +41,9 @@ class JsonLines:
             created = not self.path.exists()
             if created:
                 make_folder(self.path.parent)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
+                _cut_torn_line(descriptor)
                 _write_or_undo(descriptor, line)
             finally:
                 os.close(descriptor)
@@ -59,17 +61,12 @@ class JsonLines:
     def repair(self) -> int:
         """Cut off a torn last line; returns the number of bytes cut.
 
-        For the run's one writer only, before it appends.
+        For the run's one writer only.
         """
         if not self.path.exists():
             return 0
         with self._lock, storage_errors("repair", self.path), self.path.open("r+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            whole = _end_of_last_line(self.path.read_bytes())
-            if whole < size:
-                file.truncate(whole)
-                os.fsync(file.fileno())
-            return size - whole
+            return _cut_torn_line(file.fileno())
 
     def _parse(self) -> Iterator[dict[str, Any]]:
         if not self.path.exists():
@@ -97,6 +94,16 @@ def _end_of_last_line(content: bytes) -> int:
     return content.rfind(b"\n") + 1
 
 
+def _cut_torn_line(descriptor: int) -> int:
+    size = os.fstat(descriptor).st_size
+    if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
+        return 0
+    whole = _end_of_last_line(os.pread(descriptor, size, 0))
+    os.ftruncate(descriptor, whole)
+    os.fsync(descriptor)
+    return size - whole
+
+
 def _write_or_undo(descriptor: int, line: bytes) -> None:
     size = os.fstat(descriptor).st_size
     try:
@@ -105,5 +112,8 @@ def _write_or_undo(descriptor: int, line: bytes) -> None:
             view = view[os.write(descriptor, view) :]
         os.fsync(descriptor)
     except OSError:
-        os.ftruncate(descriptor, size)
+        # Should the undoing fail, too, the first error says more, and what there is of
+        # the line counts as torn: the next append cuts it off.
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
         raise

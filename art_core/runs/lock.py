@@ -60,15 +60,14 @@ class RunLock:
         # nor per thread (it may be released by another one).
         path = run_path.with_name(f".{run_path.name}.lock")
         self._lock = FileLock(path, is_singleton=False, thread_local=False)
-        try:
-            with storage_errors("lock", run_path):
-                self._lock.acquire(timeout=0)
-        except Timeout:
+        with storage_errors("lock", run_path):
+            held = self._try_to_acquire()
+        if not held:
             owner = read_owner(run_path)
             raise RunLockedError(
                 f"{run_path} is in use by {owner or 'another process'}",
                 "Wait for it to end or stop it, or give this model another name.",
-            ) from None
+            )
 
     def sign(self) -> None:
         """Say in the directory which process holds the lock."""
@@ -77,6 +76,13 @@ class RunLock:
     def release(self) -> None:
         (self._run_path / _OWNER).unlink(missing_ok=True)
         self._lock.release()
+
+    def _try_to_acquire(self) -> bool:
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            return False
+        return True
 
 
 def read_owner(run_path: Path) -> Owner | None:

@@ -124,13 +124,14 @@ def group_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     spreads = [pstdev(rewards) for group in groups if (rewards := scored_rewards(group))]
     rewards = [reward for group in groups for reward in scored_rewards(group)]
+    failed = sum(t.status is TrajectoryStatus.FAILED for t in trajectories)
     counts: dict[str, float] = {
         "groups": len(groups),
         "trajectories": len(trajectories),
         "exceptions": sum(len(group.exceptions) for group in groups),
-        "failed": sum(t.status is TrajectoryStatus.FAILED for t in trajectories),
+        "failed": failed,
         "truncated": sum(t.status is TrajectoryStatus.TRUNCATED for t in trajectories),
-        "unscored": sum(t.reward is None for t in trajectories),
+        "unscored": len(trajectories) - failed - len(rewards),
     }
     if groups:
         counts["groups_without_spread"] = fmean(not has_spread(group) for group in groups)

@@ -96,6 +96,8 @@ def _draw_validation(axes: Axes, rows: Sequence[MetricsRow]) -> None:
     ]
     if not points:
         return
+    from matplotlib.patheffects import withStroke
+
     steps, rewards = zip(*points, strict=True)
     axes.plot(
         steps,
@@ -118,4 +120,6 @@ def _draw_validation(axes: Axes, rows: Sequence[MetricsRow]) -> None:
             ha="center",
             color=_VALIDATION_COLOUR,
             fontweight="bold",
+            path_effects=[withStroke(linewidth=3, foreground="white")],
+            zorder=4,
         )
