@@ -23,10 +23,8 @@ HOLD = """
     from art_core.runs import RunDirectory
     run = RunDirectory.open(Path(sys.argv[1]), project="shop", model="bot", base_model="tiny",
                             base_digest="d1")
-    if sys.argv[2] == "fork" and os.fork() == 0:
-        time.sleep(60)
-        os._exit(0)
-    print("open", flush=True)
+    if sys.argv[2] == "plain" or os.fork() == 0:
+        print("open", flush=True)
     time.sleep(60)
 """
 
@@ -35,7 +33,7 @@ HOLD = """
 def holder(root: Path, *, fork: bool = False) -> Generator[subprocess.Popen[str]]:
     """Another process that has the run open; killed at the end."""
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(HOLD), str(root), "fork" if fork else "no"],
+        [sys.executable, "-c", textwrap.dedent(HOLD), str(root), "fork" if fork else "plain"],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
