@@ -1,4 +1,4 @@
-"""Which models can be given a tree: read off the configuration, then tried."""
+"""What a model can be given: read off its configuration, then tried."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from art_core.errors import TrainingError
@@ -16,55 +17,80 @@ from art_core.grpo.tree import pack, sort_rows
 
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
 _WINDOWS = ("sliding_window", "attention_chunk_size")
-PROBE_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.01}
-"""Relative error of the hidden states between tree and rows that is put down to rounding."""
+_TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01}
 
 
 def attention_window(config: PretrainedConfig) -> int | None:
     """The longest path on which every layer still sees all ancestors; None: any."""
-    windows = [getattr(config, name, None) for name in _WINDOWS]
-    layers = set(getattr(config, "layer_types", None) or ())
-    if layers and layers == {"full_attention"}:
+    if set(getattr(config, "layer_types", None) or ()) == {"full_attention"}:
         return None
+    windows = [getattr(config, name, None) for name in _WINDOWS]
     return min((w for w in windows if isinstance(w, int) and w > 0), default=None)
 
 
-def why_no_tree(model: PreTrainedModel) -> str | None:
-    """Why ``model`` can't be given a tree; None where it can.
+def why_no_tree(config: PretrainedConfig, model: type[PreTrainedModel]) -> str | None:
+    """What in a model's configuration or class makes a tree wrong for it; None: nothing.
 
-    Layers that carry a state along the row (linear attention, state spaces), and
-    attention outside transformers' interface, show in the configuration. Whatever
-    else would make a tree wrong shows in a trial: a small tree must give the hidden
-    states of its rows. Leaves the model on tree attention if it passes.
+    That is layers that carry a state along the row (linear attention, state
+    spaces), and attention outside transformers' interface.
     """
-    layers = set(getattr(model.config, "layer_types", None) or ()) - _ATTENTION_LAYERS
+    layers = set(getattr(config, "layer_types", None) or ()) - _ATTENTION_LAYERS
     if layers:
         return f"it has layers of type {', '.join(sorted(layers))}"
     if getattr(model, "_is_stateful", False):
         return "its layers carry a state from token to token"
     if not getattr(model, "_supports_attention_backend", False):
         return "its attention can't be replaced through transformers' AttentionInterface"
-    rows = _probe_rows(model.config.get_text_config().vocab_size, attention_window(model.config))
-    packed = pack(rows)
-    nodes = packed.queries[packed.pair_query[packed.term_pair]]
-    with torch.no_grad():
-        expected = torch.cat([plain_hidden(model, row.inputs) for row in rows])
-        plain = model.config._attn_implementation
-        tree_attention.register()
-        model.set_attn_implementation(tree_attention.IMPLEMENTATION)
-        try:
-            difference = tree_hidden(model, packed.tree)[nodes].float() - expected.float()
-        except TrainingError as error:
-            model.set_attn_implementation(plain)
-            return error.problem
-    error = float(difference.norm() / expected.float().norm())
-    if not error <= PROBE_TOLERANCE.get(model.dtype, 0.05):
-        model.set_attn_implementation(plain)
-        return f"a tree of its tokens differs from their rows by {error:.1e}"
     return None
 
 
-def _probe_rows(vocabulary: int, window: int | None) -> list[Row]:
+class Probe:
+    """A small tree, and the hidden states that the untouched model gives for its rows."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        config = model.config
+        vocabulary = config.get_text_config().vocab_size
+        self._model = model
+        self._rows = _rows(vocabulary, attention_window(config))
+        self._packed = pack(self._rows)
+        self._expected = self._plain()
+        self._tolerance = _TOLERANCE.get(model.dtype, 0.05)
+
+    def try_tree(self) -> str | None:
+        """Put the model on tree attention; why that is wrong (and undone), None if it's right."""
+        own = self._model.config._attn_implementation
+        tree_attention.register()
+        self._model.set_attn_implementation(tree_attention.IMPLEMENTATION)
+        try:
+            error = self._error(self._tree())
+            reason = f"a tree differs from its rows by {error:.1e}"
+        except TrainingError as refusal:
+            error, reason = np.inf, refusal.problem
+        if error <= self._tolerance:
+            return None
+        self._model.set_attn_implementation(own)
+        return reason
+
+    def agrees(self, trees: bool) -> bool:
+        """Whether the model still gives the same, on a tree or on rows."""
+        return self._error(self._tree() if trees else self._plain()) <= self._tolerance
+
+    def _error(self, actual: Tensor) -> float:
+        """Relative, over all positions of all rows."""
+        return float((actual - self._expected).norm() / self._expected.norm())
+
+    def _plain(self) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([plain_hidden(self._model, row.inputs) for row in self._rows]).float()
+
+    def _tree(self) -> Tensor:
+        packed = self._packed
+        nodes = packed.queries[packed.pair_query[packed.term_pair]]
+        with torch.no_grad():
+            return tree_hidden(self._model, packed.tree)[nodes].float()
+
+
+def _rows(vocabulary: int, window: int | None) -> list[Row]:
     """Three rows that branch twice, every token trained, none longer than the window."""
     tokens = np.random.default_rng(0).integers(0, vocabulary, 32)
     sequences = [tokens[:14], np.r_[tokens[:9], tokens[14:22]], np.r_[tokens[:5], tokens[22:]]]

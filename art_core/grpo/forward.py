@@ -10,14 +10,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from art_core.grpo.attention_blocks import tree_block_mask
 from art_core.grpo.rows import IntArray
 from art_core.grpo.tree import PrefixTree
+from art_core.grpo.tree_attention import AttentionTree
 
 
 def tree_hidden(model: PreTrainedModel, tree: PrefixTree) -> Tensor:
     """[N, D] of the nodes of a tree; the model is on tree attention."""
-    positions = torch.as_tensor(tree.positions, device=model.device).unsqueeze(0)
-    return _hidden(model, tree.token_ids, position_ids=positions, tree_segments=tree.segments)
+    device = model.device
+    block_mask = tree_block_mask(tree.segments, device) if device.type == "cuda" else None
+    return _hidden(
+        model,
+        tree.token_ids,
+        position_ids=torch.as_tensor(tree.positions, device=device).unsqueeze(0),
+        prefix_tree=AttentionTree(tree.segments, block_mask),
+    )
 
 
 def plain_hidden(model: PreTrainedModel, token_ids: IntArray) -> Tensor:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from art_core.grpo.architectures import attention_window, why_no_tree
+from art_core.grpo.architectures import Probe, attention_window, why_no_tree
 from art_core.grpo.forward import plain_hidden, tree_hidden
+from art_core.grpo.lean import make_lean
 from art_core.grpo.passes import plan_passes, plan_paths
 from art_core.grpo.rows import Row
 from art_core.grpo.token_logprobs import token_logprobs
@@ -34,10 +35,16 @@ class Policy:
         self.model = model
         self._plain_attention = model.config._attn_implementation
         self._window = attention_window(model.config)
-        reason = why_no_tree(model)
+        self._probe = Probe(model)
+        reason = why_no_tree(model.config, type(model)) or self._probe.try_tree()
         self.trees = reason is None
         if reason is not None:
             logger.warning("%s is trained without prefix trees: %s", type(model).__name__, reason)
+
+    def make_lean(self) -> None:
+        """Replace the model's slow parts, once it has its adapter."""
+        parts = make_lean(self.model, lambda: self._probe.agrees(self.trees))
+        logger.info("%s: replaced %s", type(self.model).__name__, ", ".join(parts) or "nothing")
 
     def plan(self, rows: Sequence[Row], max_tokens: int) -> list[PackedRows]:
         """The passes to make for these rows; each fits ``max_tokens`` unless one row doesn't."""

@@ -67,6 +67,7 @@ class GRPOTrainer:
         self._adapter = Adapter(
             model, lora or LoraConfig(), seed=seed, base_name=base_name, base_digest=base_digest
         )
+        self._policy.make_lean()
         self._optimizer = Optimizer(trained_parameters(model))
         self._clock = _Clock()
 

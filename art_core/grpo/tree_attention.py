@@ -7,8 +7,11 @@ The blocks of a query are softmaxes over disjoint sets of keys, joined by their
 log-sum-exps (as in FlashAttention-2, arXiv 2307.08691). In the backward pass each
 block gets the joint output and log-sum-exp, so its probabilities are the joint ones.
 
-Reached through transformers' AttentionInterface as `IMPLEMENTATION`; the tree's
-segments travel as the keyword argument ``tree_segments`` of the model's forward.
+On CUDA the same rule, ``key ≤ query < end of the key's subtree``, is the mask of a
+FlexAttention kernel, which skips the blocks that it leaves empty.
+
+Reached through transformers' AttentionInterface as `IMPLEMENTATION`; the tree travels
+as the keyword argument ``prefix_tree`` of the model's forward.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
@@ -16,18 +19,26 @@ segments travel as the keyword argument ``tree_segments`` of the model's forward
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from art_core.errors import TrainingError
+from art_core.grpo import attention_blocks
 from art_core.grpo.tree import Segment
 
 IMPLEMENTATION = "art_tree"
 
-_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionTree:
+    """A tree as attention needs it."""
+
+    segments: Sequence[Segment]
+    block_mask: Any = None
+    """FlexAttention's; None where attention goes segment by segment."""
 
 
 def register() -> None:
@@ -44,7 +55,7 @@ def attention_interface(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    tree_segments: Sequence[Segment],
+    prefix_tree: AttentionTree | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     **extras: Any,
@@ -54,20 +65,27 @@ def attention_interface(
     Returns [1, N, H, D].
 
     Raises:
-        TrainingError: the layer asks for something this attention doesn't do.
+        TrainingError: the layer asks for something that this attention doesn't do.
     """
-    unknown = [name for name in ("softcap", "s_aux") if extras.get(name) is not None]
-    if unknown or dropout or attention_mask is not None or query.shape[0] != 1:
-        raise TrainingError(
-            f"{type(module).__name__} asks tree attention for {unknown or 'a mask'}"
-        )
-    output = TreeAttention.apply(query[0], key[0], value[0], tree_segments, scaling)
-    return output.unsqueeze(0), None
+    unmet = [name for name in ("softcap", "s_aux") if extras.get(name) is not None]
+    unmet += ["dropout"] * (dropout > 0) + ["a mask"] * (attention_mask is not None)
+    unmet += ["no tree"] * (prefix_tree is None)
+    unmet += ["values of another width"] * (key.shape[-1] != value.shape[-1])
+    if unmet or prefix_tree is None:
+        raise TrainingError(f"{type(module).__name__} asks tree attention for {', '.join(unmet)}")
+    return attend(query[0], key[0], value[0], prefix_tree, scaling).unsqueeze(0), None
 
 
-class TreeAttention(torch.autograd.Function):
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, tree: AttentionTree, scale: float | None
+) -> Tensor:
     """query [H, N, D], key and value [K, N, D] (H a multiple of K) to [N, H, D]."""
+    if tree.block_mask is not None:
+        return attention_blocks.flex(query, key, value, tree.block_mask, scale)
+    return _SegmentAttention.apply(query, key, value, tree.segments, scale)
 
+
+class _SegmentAttention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -77,25 +95,20 @@ class TreeAttention(torch.autograd.Function):
         segments: Sequence[Segment],
         scale: float | None,
     ) -> Tensor:
-        heads, nodes, _ = query.shape
+        block = attention_blocks.forward_for(query.device)
+        heads, nodes, width = query.shape
         q, k, v = _grouped(query, key, value)
-        output = torch.empty(nodes, heads, v.shape[-1], dtype=q.dtype, device=q.device)
-        joint = _grouped_output(output, k.shape[0])
-        lse = torch.empty(nodes, heads, dtype=torch.float32, device=q.device)
-        joint_lse = _grouped_output(lse.unsqueeze(-1), k.shape[0])
+        output = torch.empty(nodes, heads, width, dtype=q.dtype, device=q.device)
+        lse = torch.empty(nodes, heads, 1, dtype=torch.float32, device=q.device)
+        joint, joint_lse = _grouped_output(output, len(k)), _grouped_output(lse, len(k))
         for start, end, _ in segments:
             own = slice(start, end)
-            part, part_lse = _flash(
-                q[:, :, own], k[:, :, own], v[:, :, own], 0.0, True, scale=scale
-            )
-            joint[:, :, own] = part
-            joint_lse[:, :, own] = part_lse.unsqueeze(-1)
+            part, part_lse = block(q[:, :, own], k[:, :, own], v[:, :, own], True, scale)
+            joint[:, :, own], joint_lse[:, :, own] = part, part_lse.unsqueeze(-1)
         for start, end, subtree_end in segments:
             if subtree_end > end:
                 own, below = slice(start, end), slice(end, subtree_end)
-                part, part_lse = _flash(
-                    q[:, :, below], k[:, :, own], v[:, :, own], 0.0, False, scale=scale
-                )
+                part, part_lse = block(q[:, :, below], k[:, :, own], v[:, :, own], False, scale)
                 _join(joint[:, :, below], joint_lse[:, :, below], part, part_lse.unsqueeze(-1))
         ctx.save_for_backward(query, key, value, output, lse)
         ctx.segments, ctx.scale = segments, scale
@@ -104,17 +117,18 @@ class TreeAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, output, lse = ctx.saved_tensors
+        block_backward = attention_blocks.backward_for(query.device)
         q, k, v = _grouped(query, key, value)
-        kv_heads = k.shape[0]
-        out, grad_out = (_grouped_output(tensor, kv_heads) for tensor in (output, grad_outputs[0]))
-        joint_lse = _grouped_output(lse.unsqueeze(-1), kv_heads).squeeze(-1)
+        out, grad_out, joint_lse = (
+            _grouped_output(tensor, len(k)) for tensor in (output, grad_outputs[0], lse)
+        )
         grad_query, grad_key, grad_value = (torch.empty_like(x) for x in (query, key, value))
         grad_q = grad_query.view(q.shape)
 
         def block(rows: slice, own: slice, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-            dq, dk, dv = _flash_backward(
+            dq, dk, dv = block_backward(
                 grad_out[:, :, rows], q[:, :, rows], k[:, :, own], v[:, :, own],
-                out[:, :, rows], joint_lse[:, :, rows], 0.0, causal, scale=ctx.scale,
+                out[:, :, rows], joint_lse[:, :, rows].squeeze(-1), causal, ctx.scale,
             )  # fmt: skip
             return dq, dk.sum(1), dv.sum(1)
 
@@ -139,14 +153,10 @@ def _join(output: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> None:
 
 def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """View heads as [K, H // K, N, D], with keys and values repeated by a stride of 0."""
-    kv_heads, nodes, _ = key.shape
-    q = query.view(kv_heads, -1, nodes, query.shape[-1])
-    groups = q.shape[1]
-    return (
-        q,
-        key.unsqueeze(1).expand(-1, groups, -1, -1),
-        value.unsqueeze(1).expand(-1, groups, -1, -1),
-    )
+    kv_heads, nodes, width = key.shape
+    q = query.view(kv_heads, -1, nodes, width)
+    shape = (-1, q.shape[1], -1, -1)
+    return q, key.unsqueeze(1).expand(shape), value.unsqueeze(1).expand(shape)
 
 
 def _grouped_output(output: Tensor, kv_heads: int) -> Tensor:
