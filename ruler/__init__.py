@@ -14,6 +14,9 @@ from art_core.errors import (
 )
 from ruler.answers import Judgement
 from ruler.asking import Patience
+from ruler.auto.making import make_scenarios
+from ruler.auto.scenario import Origin, Scenario
+from ruler.auto.store import load_scenarios
 from ruler.judges.litellm_model import LiteLLMModel
 from ruler.judges.model import JudgeModel, Price, Reply, RetryLater
 from ruler.judges.openai_server import OpenAIServer
@@ -48,6 +51,7 @@ __all__ = [
     "Judgement",
     "LiteLLMModel",
     "OpenAIServer",
+    "Origin",
     "Pairwise",
     "Panel",
     "Patience",
@@ -56,11 +60,14 @@ __all__ = [
     "Reply",
     "RetryLater",
     "Ruler",
+    "Scenario",
     "Tally",
     "TrajectoryScore",
     "Verdict",
     "evaluate",
     "labelled_groups",
+    "load_scenarios",
+    "make_scenarios",
     "ruler",
     "ruler_score_group",
     "score",

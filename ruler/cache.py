@@ -19,6 +19,12 @@ def default_cache_path() -> Path:
     return default_cache_dir() / "ruler" / "answers.sqlite"
 
 
+def answer_cache(where: Path | bool) -> AnswerCache | None:
+    """A cache in this file; True: in the default one; False: none."""
+    path = default_cache_path() if where is True else where
+    return AnswerCache(path) if path else None
+
+
 class AnswerCache:
     """Accepted answers by key, in one SQLite file that several processes may share.
 

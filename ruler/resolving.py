@@ -34,10 +34,8 @@ def make_judge(spec: JudgeSpec | Sequence[JudgeSpec], rubric: Rubric, mode: Mode
         return Panel(judges=[make_judge(one, rubric, mode) for one in several])
     if isinstance(spec, Judge):
         return spec
-    if isinstance(spec, str):
-        return _ask_model(LiteLLMModel(model=spec), rubric, mode)
-    if isinstance(spec, JudgeModel):
-        return _ask_model(spec, rubric, mode)
+    if isinstance(spec, str | JudgeModel):
+        return _ask_model(make_model(spec), rubric, mode)
     if callable(spec):
         return FunctionJudge(spec)
     raise ConfigError(
@@ -45,6 +43,11 @@ def make_judge(spec: JudgeSpec | Sequence[JudgeSpec], rubric: Rubric, mode: Mode
         "Give a model string ('openai/gpt-4.1'), ruler.OpenAIServer(…), a judge such as "
         "ruler.Pairwise(…), or a function from trajectories to scores.",
     )
+
+
+def make_model(spec: str | JudgeModel) -> JudgeModel:
+    """A model by its LiteLLM string, or itself."""
+    return LiteLLMModel(model=spec) if isinstance(spec, str) else spec
 
 
 def _ask_model(model: JudgeModel, rubric: Rubric, mode: Mode) -> Judge:

@@ -10,7 +10,7 @@ from pathlib import Path
 from art_core.errors import ConfigError, JudgeError
 from art_core.trajectories import TrajectoryGroup, TrajectoryStatus
 from ruler.asking import Desk, Patience
-from ruler.cache import AnswerCache, default_cache_path
+from ruler.cache import answer_cache
 from ruler.case import Case
 from ruler.methods.judge import Judge, Verdict, stops_the_run
 from ruler.resolving import JudgeSpec, Mode, Rubric, make_judge
@@ -70,9 +70,8 @@ class Ruler:
         self._max_failures = max_failures
         self._failures_in_a_row = 0
         self._unscored = 0
-        path = default_cache_path() if cache is True else cache
         self._desk = Desk(
-            cache=AnswerCache(path) if path else None,
+            cache=answer_cache(cache),
             patience=patience,
             budget=budget,
             concurrency=concurrency,

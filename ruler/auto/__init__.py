@@ -1,0 +1,1 @@
+"""AutoRL: from a description to scenarios, training and a report."""
