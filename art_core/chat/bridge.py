@@ -89,7 +89,7 @@ def continuation(
     theirs = outline(grammar, types, written)
     if (ours.reasoning, ours.calls) != (theirs.reasoning, theirs.calls):
         return None
-    end_of_turn = vocabulary.first_control(written, theirs.end)
+    end_of_turn = next(vocabulary.controls(written, theirs.end), None)
     if end_of_turn is None or end_of_turn[0] != theirs.end:
         return None
     _, behind, end_token_id = end_of_turn

@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from art_core.chat.bridge import continuation
 from art_core.chat.grammar import Grammar, ToolTypes
-from art_core.chat.learn import learn_grammar
+from art_core.chat.learn import Learned, learn
 from art_core.chat.normalise import normalise, normalise_tools
 from art_core.chat.parse import Parser
 from art_core.chat.protocol import ParsedMessage
+from art_core.chat.renderer import LibraryRenderer
 from art_core.chat.shapes import Shapes
-from art_core.chat.template import Template
+from art_core.chat.template import JinjaTemplate
 from art_core.chat.tools import write_as_text
 from art_core.chat.turns import Turn
 from art_core.chat.vocabulary import Vocabulary
+from art_core.chat.writer import Writer
 from art_core.errors import ChatError
 from art_core.trajectories import Message, Tool
 
@@ -28,30 +31,40 @@ def chat_format_for(
     tokenizer: PreTrainedTokenizerBase,
     *,
     template: str | None = None,
+    renderer: str | None = None,
     stop_token_ids: Sequence[int] = (),
     variables: Mapping[str, Any] | None = None,
 ) -> TemplateFormat:
     """The chat format of a tokenizer.
 
     ``template``: Jinja source to use instead of the tokenizer's own.
+    ``renderer``: name of a renderer of the renderers library to use instead, for
+    models that have no Jinja template.
     ``stop_token_ids``: more tokens that end a turn (a generation config's).
     ``variables``: what the template is given besides messages, such as
-    ``{"enable_thinking": False}``.
+    ``{"enable_thinking": False}``; the renderer's settings.
 
     Raises:
         ChatError: there is no template, it can't be used, or the tokenizer isn't
             of the `tokenizers` library.
+        MissingExtraError: ``renderer`` is given and the library isn't installed.
     """
     source = template or getattr(tokenizer, "chat_template", None)
-    if not isinstance(source, str) or not source:
+    ends = list(stop_token_ids)
+    if renderer is not None:
+        vocabulary = Vocabulary(tokenizer)
+        writer = LibraryRenderer(tokenizer, vocabulary, renderer, variables or {})
+        ends += writer.stop_token_ids
+    elif isinstance(source, str) and source:
+        vocabulary = Vocabulary(tokenizer, source)
+        writer = JinjaTemplate(tokenizer, vocabulary, source, variables or {})
+    else:
         raise ChatError(
             "the tokenizer has no chat template",
-            "Use an instruct model, or pass template= (Jinja source).",
+            "Use an instruct model, or pass template= (Jinja source) or renderer=.",
         )
-    vocabulary = Vocabulary(tokenizer, source)
-    chat_template = Template(tokenizer, vocabulary, source, variables or {})
-    learned = learn_grammar(chat_template, vocabulary)
-    ends = [*stop_token_ids, *learned.end_token_ids]
+    learned = learn(writer, vocabulary)
+    ends += learned.end_token_ids
     if isinstance(tokenizer.eos_token_id, int):
         ends.append(tokenizer.eos_token_id)
     if not ends:
@@ -59,14 +72,7 @@ def chat_format_for(
             "no token ends an assistant turn in this chat template",
             "Pass stop_token_ids=, or a tokenizer with an eos_token.",
         )
-    return TemplateFormat(
-        vocabulary,
-        chat_template,
-        learned.grammar,
-        stop_token_ids=tuple(dict.fromkeys(ends)),
-        tools_as_text=learned.tools_as_text,
-        unreadable_tools=learned.unreadable_tools,
-    )
+    return TemplateFormat(vocabulary, writer, learned, stop_token_ids=tuple(dict.fromkeys(ends)))
 
 
 class TemplateFormat:
@@ -75,21 +81,20 @@ class TemplateFormat:
     def __init__(
         self,
         vocabulary: Vocabulary,
-        template: Template,
-        grammar: Grammar,
+        writer: Writer,
+        learned: Learned,
         *,
         stop_token_ids: tuple[int, ...],
-        tools_as_text: bool,
-        unreadable_tools: bool,
     ) -> None:
         self._vocabulary = vocabulary
-        self._template = template
-        self._shapes = Shapes(template)
-        self.grammar = grammar
+        self._writer = writer
+        self._shapes = Shapes(writer)
+        self.grammar = learned.grammar
         self.stop_token_ids = stop_token_ids
-        self.tools_as_text = tools_as_text
+        self.tools_as_text = learned.tools_as_text
         """Tools are written by our own convention (`art_core.chat.tools`)."""
-        self._unreadable_tools = unreadable_tools
+        self.unreadable_tools = learned.unreadable_tools
+        """The template writes tool calls in no syntax that we can read back: refused."""
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool] | None = None) -> list[int]:
         return self._vocabulary.encode(self._text(normalise(messages), normalise_tools(tools)))
@@ -104,8 +109,11 @@ class TemplateFormat:
         sampled: int,
     ) -> list[int] | None:
         wanted = normalise_tools(tools)
-        prompt = self._text(normalise(recorded_messages[:-1]), wanted)
-        whole = self._text(normalise([*recorded_messages, *new_messages]), wanted)
+        turns = normalise([*recorded_messages, *new_messages])
+        # The recorded words are in the ids; here only the shape of the recorded turns matters.
+        recorded = [_bare(turn) for turn in turns[: len(recorded_messages)]]
+        prompt = self._text(recorded[:-1], wanted)
+        whole = self._text([*recorded, *turns[len(recorded) :]], wanted)
         if not whole.startswith(prompt):
             return None
         appended = continuation(
@@ -145,6 +153,14 @@ class TemplateFormat:
             stop=stop,
         )
 
+    def text_parser(self, *, stop: Sequence[str] = ()) -> Parser:
+        return Parser(
+            self._vocabulary,
+            Grammar(control=self.grammar.control),
+            stop_token_ids=frozenset(self.stop_token_ids),
+            stop=stop,
+        )
+
     def encode(self, text: str) -> list[int]:
         return self._vocabulary.encode(text)
 
@@ -153,7 +169,7 @@ class TemplateFormat:
 
     def _text(self, turns: Sequence[Turn], tools: Sequence[Tool]) -> str:
         has_tools = bool(tools) or any(turn.calls or turn.role == "tool" for turn in turns)
-        if has_tools and self._unreadable_tools:
+        if has_tools and self.unreadable_tools:
             raise ChatError(
                 "this chat template writes tool calls in a form that can't be read back",
                 "Use a model with another template, or leave tools out.",
@@ -161,4 +177,10 @@ class TemplateFormat:
         if has_tools and self.tools_as_text:
             turns, tools = write_as_text(turns, tools, self._vocabulary.mark), ()
         turns = self._shapes.put(turns, tools)
-        return self._template.text(turns, tools, generation=True)
+        return self._writer.text(turns, tools, generation=True)
+
+
+def _bare(turn: Turn) -> Turn:
+    """A turn with tool calls, without what a template may not be able to spell, or moves."""
+    calls = tuple(replace(call, arguments="{}") for call in turn.calls)
+    return replace(turn, text="", calls=calls) if calls else turn

@@ -75,6 +75,11 @@ class CallSyntax(Protocol):
         """Whether it must be the first thing in the content."""
         ...
 
+    @property
+    def pythonic(self) -> bool:
+        """Whether Python's True, False and None are its own spelling."""
+        ...
+
     def may_close(self, body: str) -> bool:
         """Whether a match of `close` behind ``body`` is meant (not inside a string, say)."""
         ...

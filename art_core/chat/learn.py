@@ -8,26 +8,35 @@ the one that reads back exactly what the template was given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import regex
 
-from art_core.chat.grammar import CallSyntax, CallSyntaxError, Grammar, Reasoning, ToolTypes
+from art_core.chat.dialects import REASONING_MARKERS, Literal, call_syntaxes, channels, hermes
+from art_core.chat.grammar import CallSyntaxError, Grammar, Reasoning, ToolTypes
 from art_core.chat.scanner import Scanner
-from art_core.chat.syntax_json import JsonCalls
-from art_core.chat.template import ArgumentsForm, Template
-from art_core.chat.turns import Call, Turn
+from art_core.chat.turns import Call, Turn, arguments_object
 from art_core.chat.vocabulary import Vocabulary
+from art_core.chat.writer import ARGUMENTS_FORMS, CONTENT_FORMS, Writer
 from art_core.errors import ChatError
 from art_core.trajectories import Tool
 
-_REASONING_MARKERS = (("<think>", "</think>"),)
 _USER = Turn(role="user", text="qxuzv")
 _ANSWER = Turn(role="assistant", text="qxazv")
-_CALL = Call(
-    id="callqx001", name="qx_look_up", arguments='{"first": "a b\\n\\"c\\"", "n": 3, "on": true}'
-)
+_ARGUMENTS = {
+    "text": "a b\n\"c\" 'd' \\e",
+    "count": 3,
+    "ratio": 1.0,
+    "flag": True,
+    "nothing": None,
+    "items": ["x", 1.5, False, None],
+    "object": {"k": "v", "n": 2, "x": None},
+}
+_TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
+_CALL = Call(id="functions.qx_look-up:0", name="qx_look-up", arguments=json.dumps(_ARGUMENTS))
+_RESULT = Turn(role="tool", text="qxrzv", name=_CALL.name, call_id=_CALL.id)
 _TOOL: Tool = {
     "type": "function",
     "function": {
@@ -36,14 +45,14 @@ _TOOL: Tool = {
         "parameters": {
             "type": "object",
             "properties": {
-                "first": {"type": "string", "description": "qxpzv"},
-                "n": {"type": "integer", "description": "a number"},
-                "on": {"type": "boolean", "description": "a flag"},
+                key: {"type": kind, "description": "qxpzv"}
+                for key, kind in zip(_ARGUMENTS, _TYPES, strict=True)
             },
-            "required": ["first"],
+            "required": ["text"],
         },
     },
 }
+_PYTHON_WORDS = regex.compile(r"\b(?:True|False|None)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,47 +67,39 @@ class Learned:
     """It writes tool calls, in no syntax that we know."""
 
 
-def learn_grammar(template: Template, vocabulary: Vocabulary) -> Learned:
-    """Set ``template``'s forms to what it wants, and say how its model writes.
+def learn(writer: Writer, vocabulary: Vocabulary) -> Learned:
+    """Set ``writer`` to the forms it wants, and say how its model writes.
 
     Raises:
         ChatError: it can't even write a user's message and an answer.
     """
-    prompt = _settle_content_form(template)
-    reasoning = _reasoning(template, vocabulary, prompt)
-    ends = list(_end_tokens(template, vocabulary))
-    calls, readable = _call_syntax(template, vocabulary, reasoning)
-    as_text = calls is None and readable
-    if as_text:
-        calls = hermes(vocabulary)
+    prompt = _settle_content_form(writer)
+    closers, ends = _ends(writer, vocabulary)
+    grammars = [
+        replace(grammar, skip=(*grammar.skip, *closers))
+        for grammar in _grammars(writer, vocabulary, prompt)
+    ]
+    grammar, written, readable = _with_calls(writer, grammars)
+    if grammar is None:
+        return Learned(
+            grammar=replace(grammars[-1], calls=hermes(Literal(vocabulary.mark))),
+            end_token_ids=tuple(ends),
+            tools_as_text=readable,
+            unreadable_tools=not readable,
+        )
+    ends += _end_of_call(grammar, vocabulary, written)
     return Learned(
-        grammar=Grammar(control=vocabulary.name_pattern, reasoning=reasoning, calls=calls),
-        end_token_ids=tuple(ends),
-        tools_as_text=as_text,
-        unreadable_tools=not readable,
+        grammar=grammar, end_token_ids=tuple(ends), tools_as_text=False, unreadable_tools=False
     )
 
 
-def hermes(vocabulary: Vocabulary) -> CallSyntax:
-    """``<tool_call>{…}</tool_call>``, one object each."""
-    return JsonCalls(
-        name="hermes",
-        open=_literal(vocabulary, "<tool_call>"),
-        close=_literal(vocabulary, "</tool_call>"),
-    )
-
-
-def _literal(vocabulary: Vocabulary, text: str) -> str:
-    return regex.escape(vocabulary.mark(text))
-
-
-def _settle_content_form(template: Template) -> str:
+def _settle_content_form(writer: Writer) -> str:
     """The prompt of a lone user message; sets whether content is a string or parts."""
     refusal: ChatError | None = None
-    for form in ("string", "parts"):
-        template.content_form = form
+    for form in CONTENT_FORMS:
+        writer.content_form = form
         try:
-            prompt = template.text([_USER], (), generation=True)
+            prompt = writer.text([_USER], (), generation=True)
         except ChatError as error:
             refusal = refusal or error
         else:
@@ -109,72 +110,115 @@ def _settle_content_form(template: Template) -> str:
     )
 
 
-def _reasoning(template: Template, vocabulary: Vocabulary, prompt: str) -> Reasoning | None:
-    for opening, closing in _REASONING_MARKERS:
-        if closing in template.source or closing in vocabulary.ids:
-            return Reasoning(
-                open=_literal(vocabulary, opening),
-                close=_literal(vocabulary, closing),
-                opened_by_prompt=prompt.rstrip().endswith(vocabulary.mark(opening)),
+def _grammars(writer: Writer, vocabulary: Vocabulary, prompt: str) -> Iterator[Grammar]:
+    """What the model's grammar may be, by the markers that template and vocabulary know."""
+    lit = Literal(vocabulary.mark)
+    for channel in channels(lit):
+        if channel.sign in vocabulary.ids and channel.sign in (writer.source or channel.sign):
+            yield Grammar(
+                control=vocabulary.name_pattern,
+                reasoning=channel.reasoning,
+                calls=channel.calls,
+                skip=channel.skip,
             )
-    return None
+    reasoning = None
+    for opening, closing in REASONING_MARKERS:
+        if closing in vocabulary.ids or closing in writer.source:
+            opened = prompt.rstrip().endswith(vocabulary.mark(opening).rstrip())
+            reasoning = Reasoning(open=lit(opening), close=lit(closing), opened_by_prompt=opened)
+            break
+    for calls in call_syntaxes(lit):
+        yield Grammar(control=vocabulary.name_pattern, reasoning=reasoning, calls=calls)
 
 
-def _end_tokens(template: Template, vocabulary: Vocabulary) -> Iterator[int]:
-    """The control token behind an answer, when the user speaks next."""
-    try:
-        text = template.text([_USER, _ANSWER, _USER], (), generation=False)
-    except ChatError:
-        text = template.text([_USER, _ANSWER], (), generation=False)
-    end = vocabulary.first_control(text, text.index(_ANSWER.text))
-    if end is not None:
-        yield end[2]
+def _with_calls(writer: Writer, grammars: list[Grammar]) -> tuple[Grammar | None, str, bool]:
+    """The grammar whose calls the template writes, and a turn with one, up to the result.
 
-
-def _call_syntax(
-    template: Template, vocabulary: Vocabulary, reasoning: Reasoning | None
-) -> tuple[CallSyntax | None, bool]:
-    """The template's own syntax, if it has one; and False if it has one we can't read."""
-    turn = Turn(role="assistant", calls=(_CALL,))
-    result = Turn(role="tool", text="qxrzv", name=_CALL.name, call_id=_CALL.id)
-    wrote_calls = False
-    for form in _FORMS:
-        template.arguments_form = form
+    None where it writes none; and False where it writes some that no grammar reads.
+    """
+    knows_calls = False
+    turns = [_USER, Turn(role="assistant", calls=(_CALL,)), _RESULT]
+    for form in ARGUMENTS_FORMS:
+        writer.arguments_form = form
         try:
-            prompt = template.text([_USER], [_TOOL], generation=True)
-            text = template.text([_USER, turn, result], [_TOOL], generation=True)
+            prompt = writer.text([_USER], [_TOOL], generation=True)
+            text = writer.text(turns, [_TOOL], generation=True)
         except ChatError:
             continue
-        if "qxdzv" not in text or _CALL.name not in text or "qxrzv" not in text:
+        written = text[text.index(_USER.text) + len(_USER.text) :]
+        if "qxdzv" not in text or "qxrzv" not in written or _CALL.name not in written:
             continue
-        wrote_calls = _CALL.name in text.removeprefix(prompt)
-        if not text.startswith(prompt):
-            continue
-        for known in _KNOWN_SYNTAXES:
-            syntax = known(vocabulary)
-            if _reads_back(
-                Grammar(control=vocabulary.name_pattern, reasoning=reasoning, calls=syntax),
-                text.removeprefix(prompt),
-            ):
-                return syntax, True
-    return None, not wrote_calls
+        knows_calls = True
+        for grammar in grammars:
+            if text.startswith(prompt):
+                found = _reads_back(grammar, text[len(prompt) :])
+            else:  # it writes earlier turns in another way than it opens a new one
+                found = _reads_back(_within(grammar), written)
+            if found:
+                return grammar, written, True
+    return None, "", not knows_calls
+
+
+def _within(grammar: Grammar) -> Grammar:
+    """The grammar for text that doesn't begin where an assistant's turn does."""
+    reasoning = grammar.reasoning and replace(grammar.reasoning, opened_by_prompt=False)
+    calls = None if grammar.calls is None or grammar.calls.only_at_start else grammar.calls
+    return replace(grammar, reasoning=reasoning, calls=calls)
 
 
 def _reads_back(grammar: Grammar, written: str) -> bool:
-    types = ToolTypes([_TOOL])
-    if grammar.calls is None:
+    syntax = grammar.calls
+    if syntax is None or (not syntax.pythonic and _PYTHON_WORDS.search(written)):
         return False
+    types = ToolTypes([_TOOL])
     for piece in Scanner(grammar).feed(written):
         if piece.kind == "call":
             try:
-                calls = grammar.calls.decode(piece.opening, piece.body, types)
+                calls = syntax.decode(piece.opening, piece.body, types)
             except CallSyntaxError:
                 return False
-            return [(call.name, call.arguments_object()) for call in calls] == [
-                (_CALL.name, _CALL.arguments_object())
+            return [(call.name, _spelled(call)) for call in calls] == [
+                (_CALL.name, _spelled(_CALL))
             ]
     return False
 
 
-_FORMS: Sequence[ArgumentsForm] = ("object", "texts", "string")
-_KNOWN_SYNTAXES: Sequence[Callable[[Vocabulary], CallSyntax]] = (hermes,)
+def _spelled(call: Call) -> str:
+    # Through JSON, because Python finds 1 == 1.0 == True.
+    return json.dumps(arguments_object(call.arguments), sort_keys=True)
+
+
+def _ends(writer: Writer, vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
+    """What closes an answer before its end (regexes), and the tokens that may end it."""
+    last = _behind_answer(writer, vocabulary, [_USER, _ANSWER])
+    try:
+        inner = _behind_answer(writer, vocabulary, [_USER, _ANSWER, _USER])
+    except ChatError:
+        inner = last
+    common = [name for name, other in zip(last, inner, strict=False) if name == other]
+    if common:
+        *closers, end = common
+    else:  # the last turn ends in its own way, or nothing ends one but the next one's opening
+        closers, end = [], (last or inner or [""])[-1 if last else 0]
+    ends = [token_id for _, _, token_id in vocabulary.controls(end)]
+    return [regex.escape(closer) for closer in closers], ends
+
+
+def _behind_answer(writer: Writer, vocabulary: Vocabulary, turns: list[Turn]) -> list[str]:
+    """The control tokens behind the answer, as marked text."""
+    text = writer.text(turns, (), generation=False)
+    behind = text[text.index(_ANSWER.text) + len(_ANSWER.text) :]
+    return [behind[start:end] for start, end, _ in vocabulary.controls(behind)]
+
+
+def _end_of_call(grammar: Grammar, vocabulary: Vocabulary, written: str) -> list[int]:
+    """The control token behind the call, where it isn't part of it."""
+    scanner = Scanner(
+        _within(grammar) if grammar.calls and not grammar.calls.only_at_start else grammar
+    )
+    seen_call = False
+    for piece in scanner.feed(written):
+        seen_call = seen_call or piece.kind == "call"
+        if seen_call and piece.kind == "control":
+            return [token_id for _, _, token_id in vocabulary.controls(piece.text)]
+    return []

@@ -222,8 +222,9 @@ class _Assembly:
         self._held_blanks = ""
         for call in calls:
             index = len(self._calls) + len(pending.calls)
-            function = {"name": call.name, "arguments": call.arguments}
-            id_ = call.id or _call_id(self._seed, index)
+            plain = self._vocabulary.unmark
+            function = {"name": plain(call.name), "arguments": plain(call.arguments)}
+            id_ = plain(call.id) if call.id else _call_id(self._seed, index)
             pending.calls.append(
                 {"index": index, "id": id_, "type": "function", "function": function}
             )

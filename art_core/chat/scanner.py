@@ -65,8 +65,8 @@ class Scanner:
     def _step(self, final: bool) -> list[Piece] | None:
         """One step outside of calls; None when more text is needed."""
         state = "reasoning" if self._state == "reasoning" else "content"
-        pattern = self._patterns.of(state, at_start=self._at_start)
-        match = pattern.search(self._buffer, partial=not final)
+        markers = self._patterns.of(state, at_start=self._at_start)
+        match = self._first(markers, 0, final)
         before = len(self._buffer) if match is None else match.start()
         pieces = [self._take(state, before)] if before else []
         if match is None or match.partial:
@@ -87,7 +87,7 @@ class Scanner:
 
     def _step_in_call(self, final: bool) -> list[Piece] | None:
         syntax, opened = self._open_call
-        match = self._patterns.end_of_call.search(self._buffer, self._searched, partial=not final)
+        match = self._first(self._patterns.end_of_call, self._searched, final)
         if match is None:
             return [self._call(len(self._buffer), closed=syntax.ends_with_turn)]
         if match.partial:
@@ -112,6 +112,15 @@ class Scanner:
         self._state = "content"
         return Piece(kind="call", text=taken.text, opening=groups, body=body, closed=closed)
 
+    def _first(self, markers: _Markers, start: int, final: bool) -> regex.Match[str] | None:
+        """The first marker, perhaps an incomplete one at the end of the buffer."""
+        marker = markers.known.search(self._buffer, start, partial=not final)
+        control = markers.control.search(self._buffer, start)
+        # Searched apart: one regex would find the lone control token that begins a longer marker.
+        if control is None or (marker is not None and marker.start() <= control.start()):
+            return marker
+        return control
+
     def _take(self, kind: PieceKind, length: int) -> Piece:
         text, self._buffer = self._buffer[:length], self._buffer[length:]
         if kind == "call" or (kind == "content" and text.strip()):
@@ -135,28 +144,35 @@ def _marker_kind(group: str | None) -> PieceKind:
     raise AssertionError(f"no marker named {group}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Markers:
+    """What to look for in one state: markers with a meaning, and control tokens without."""
+
+    known: regex.Pattern[str]
+    control: regex.Pattern[str]
+
+
 class _Patterns:
-    """What to look for in each state, as one regex with a named group per marker."""
+    """The markers of each state; each regex has a named group per kind of marker."""
 
     def __init__(self, grammar: Grammar) -> None:
-        control = ("control", grammar.control)
+        control = regex.compile(f"(?P<control>{grammar.control})")
         skip = [("skip", pattern) for pattern in grammar.skip]
         reasoning, calls = grammar.reasoning, grammar.calls
         opens = [("reasoning_open", reasoning.open)] if reasoning else []
+        closes = [("reasoning_close", reasoning.close)] if reasoning else []
         call = [("call", calls.open)] if calls else []
         later = [] if calls and calls.only_at_start else call
-        self._at_start = _alternatives([*opens, *call, *skip, control])
-        self._content = _alternatives([*opens, *later, *skip, control])
-        closes = [("reasoning_close", reasoning.close)] if reasoning else []
-        self._reasoning = _alternatives([*closes, control])
-        ends = (
-            [("close", calls.close), ("control", f"(?!{calls.inner}){grammar.control}")]
-            if calls
-            else []
+        self._at_start = _Markers(_alternatives([*call, *opens, *skip]), control)
+        self._content = _Markers(_alternatives([*later, *opens, *skip]), control)
+        self._reasoning = _Markers(_alternatives(closes), control)
+        inner = calls.inner if calls else "(?!)"
+        self.end_of_call = _Markers(
+            _alternatives([("close", calls.close)] if calls else []),
+            regex.compile(f"(?P<control>(?!{inner}){grammar.control})"),
         )
-        self.end_of_call = _alternatives(ends)
 
-    def of(self, state: Literal["content", "reasoning"], *, at_start: bool) -> regex.Pattern[str]:
+    def of(self, state: Literal["content", "reasoning"], *, at_start: bool) -> _Markers:
         if state == "reasoning":
             return self._reasoning
         return self._at_start if at_start else self._content
@@ -164,4 +180,5 @@ class _Patterns:
 
 def _alternatives(named: list[tuple[str, str]]) -> regex.Pattern[str]:
     # `regex` lets alternatives share a group name, which plain `re` doesn't.
-    return regex.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in named))
+    pattern = "|".join(f"(?P<{name}>{pattern})" for name, pattern in named)
+    return regex.compile(pattern or "(?!)", regex.DOTALL)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from art_core.chat.template import Template
-from art_core.chat.turns import Call, Turn
+from art_core.chat.turns import Call, Turn, arguments_object
+from art_core.chat.writer import Writer, nine_characters
 from art_core.errors import ChatError
 from art_core.trajectories import Tool
 
@@ -27,8 +27,8 @@ _REMEMBERED = 4096
 class Shapes:
     """Remembers how each shape of conversation is put for one template."""
 
-    def __init__(self, template: Template) -> None:
-        self._template = template
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
         self._ways: OrderedDict[str, Adapt | ChatError] = OrderedDict()
 
     def put(self, turns: Sequence[Turn], tools: Sequence[Tool]) -> list[Turn]:
@@ -52,7 +52,7 @@ class Shapes:
         refusals: list[ChatError] = []
         for way in _WAYS:
             try:
-                text = self._template.text(way(stand_in.turns), tools, generation=True)
+                text = self._writer.text(way(stand_in.turns), tools, generation=True)
                 stand_in.check_nothing_lost(text)
             except ChatError as refusal:
                 refusals.append(refusal)
@@ -98,33 +98,34 @@ def _stand_in(turns: Sequence[Turn]) -> _StandIn:
         return value
 
     made: list[Turn] = []
+    names: dict[str, tuple[str | None, str | None]] = {}
     for at, turn in enumerate(turns):
         where = f"messages[{at}] (role {turn.role!r})"
         calls: list[Call] = []
         for n, call in enumerate(turn.calls):
-            arguments = call.arguments_object()
+            arguments = arguments_object(call.arguments)
             spelled = call.arguments
             if arguments is not None:
                 spelled = json.dumps(stand_in_json(arguments, f"{where}.tool_calls[{n}]"))
-            words[call.name] = f"{where}.tool_calls[{n}]"
-            calls.append(replace(call, arguments=spelled))
+            name = word(f"{where}.tool_calls[{n}]")
+            # An id may hold the name, and be all that the template writes of it.
+            id_ = call.id and call.id.replace(call.name, name)
+            names[call.id or call.name] = (id_, name)
+            calls.append(replace(call, id=id_, name=name, arguments=spelled))
+        call_id, name = names.get(turn.call_id or turn.name or "", (turn.call_id, turn.name))
         made.append(
             replace(
                 turn,
+                call_id=call_id,
+                name=name,
                 text=word(f"the text of {where}") if turn.text.strip() else "",
                 reasoning="qxrzv" if turn.reasoning.strip() else "",
                 calls=tuple(calls),
             )
         )
     shape = [
-        (
-            t.role,
-            t.text,
-            t.name,
-            t.reasoning,
-            t.call_id is None,
-            [(c.name, c.arguments) for c in t.calls],
-        )
+        [t.role, t.text, t.name, t.reasoning, _id_form(t.call_id)]
+        + [[c.name, c.arguments, _id_form(c.id)] for c in t.calls]
         for t in made
     ]
     return _StandIn(made, words, shape)
@@ -168,6 +169,37 @@ def _both(first: Adapt, second: Adapt) -> Adapt:
     return lambda turns: second(first(turns))
 
 
+def _mistral_ids(turns: Sequence[Turn]) -> list[Turn]:
+    return _with_ids(turns, lambda id_, name, count: nine_characters(id_))
+
+
+def _kimi_ids(turns: Sequence[Turn]) -> list[Turn]:
+    """Kimi's template writes nothing of a call's name but what its id holds."""
+    return _with_ids(turns, lambda id_, name, count: f"functions.{name}:{count}")
+
+
+def _with_ids(turns: Sequence[Turn], make: Callable[[str, str, int], str]) -> list[Turn]:
+    ids: dict[str | None, str] = {}
+    made: list[Turn] = []
+    for turn in turns:
+        calls: list[Call] = []
+        for call in turn.calls:
+            ids[call.id] = make(call.id or "", call.name, len(ids))
+            calls.append(replace(call, id=ids[call.id]))
+        call_id = ids.get(turn.call_id, turn.call_id)
+        made.append(replace(turn, calls=tuple(calls), call_id=call_id))
+    return made
+
+
+def _id_form(call_id: str | None) -> str:
+    """What a template may see in an id."""
+    if call_id is None:
+        return "none"
+    if nine_characters(call_id) == call_id:
+        return "nine characters"
+    return "functions" if call_id.startswith("functions.") else "other"
+
+
 _WAYS: tuple[Adapt, ...] = (
     _as_is,
     _one_system_message,
@@ -175,4 +207,6 @@ _WAYS: tuple[Adapt, ...] = (
     _without_reasoning,
     _both(_without_reasoning, _one_system_message),
     _both(_without_reasoning, _system_in_user),
+    _mistral_ids,
+    _kimi_ids,
 )

@@ -12,7 +12,7 @@ from art_core.chat.turns import Call, parse_json
 
 _DECODER = JSONDecoder()
 _NAME_KEYS = ("name", "tool_name")
-_ARGUMENT_KEYS = ("arguments", "parameters")
+_ARGUMENT_KEYS = ("arguments", "parameters", "args")
 _ID_KEYS = ("id", "tool_call_id")
 
 
@@ -27,9 +27,10 @@ class JsonCalls:
     many: bool = False
     ends_with_turn: bool = False
     only_at_start: bool = False
+    pythonic: bool = False
 
     def may_close(self, body: str) -> bool:
-        return not _inside_string(body)
+        return not inside_string(body)
 
     def decode(self, opening: Mapping[str, str], body: str, types: ToolTypes) -> list[Call]:
         text = body.strip()
@@ -38,7 +39,7 @@ class JsonCalls:
         return [_call(text)]
 
 
-def _inside_string(body: str) -> bool:
+def inside_string(body: str) -> bool:
     """Whether JSON text breaks off inside a string."""
     inside = escaped = False
     for char in body:

@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from art_core.chat.turns import Call, Turn
+from art_core.chat.turns import Call, Turn, arguments_object
 from art_core.trajectories import Tool
 
 _PREAMBLE = """\
@@ -71,7 +71,7 @@ class _Tags:
         self.result, self.result_end = mark("<tool_response>"), mark("</tool_response>")
 
     def call_text(self, call: Call) -> str:
-        arguments = call.arguments_object()
+        arguments = arguments_object(call.arguments)
         # Invalid arguments stay as they were spelled: the model sees what it wrote.
         text = call.arguments if arguments is None else json.dumps(arguments, ensure_ascii=False)
         name = json.dumps(call.name, ensure_ascii=False)

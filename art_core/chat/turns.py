@@ -16,16 +16,8 @@ class Call:
 
     name: str
     arguments: str
-    """JSON as the client or the model spelled it; not always valid, see `arguments_object`."""
+    """JSON as the client or the model spelled it; not always valid: see `arguments_object`."""
     id: str | None = None
-
-    def arguments_object(self) -> dict[str, Any] | None:
-        """The arguments as a JSON object, or None where they aren't one."""
-        try:
-            value = parse_json(self.arguments)
-        except ValueError:
-            return None
-        return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +50,12 @@ def parse_json(text: str) -> Any:
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
+
+
+def arguments_object(arguments: str) -> dict[str, Any] | None:
+    """The arguments as a JSON object, or None where they aren't one."""
+    try:
+        value = parse_json(arguments)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None

@@ -13,12 +13,13 @@ from __future__ import annotations
 import codecs
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import regex
 from tokenizers import AddedToken, Tokenizer
 
+from art_core.chat.dialects import KNOWN_MARKERS
 from art_core.errors import ChatError
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ _BYTE_TOKEN = regex.compile(r"<0x([0-9A-Fa-f]{2})>")
 class Vocabulary:
     """Ids, plain text and marked text of one tokenizer."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, template: str) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, template: str = "") -> None:
         """Take a tokenizer of the `tokenizers` library, and the chat template's source.
 
-        Control tokens are the added tokens that are special, or that the
-        template writes, or that look like ``<|this|>``. Other added tokens
-        (runs of blanks, HTML tags) are ordinary text.
+        Control tokens are the added tokens that are special, that the template
+        writes, that some model uses as a marker, or that look like ``<|this|>``.
+        Other added tokens (runs of blanks, HTML tags) are ordinary text.
 
         Raises:
             ChatError: a tokenizer of another kind.
@@ -108,10 +109,10 @@ class Vocabulary:
 
         return self._name.sub(plain, marked)
 
-    def first_control(self, marked: str, start: int = 0) -> tuple[int, int, int] | None:
-        """Start, end and token id of the first control token in marked text."""
-        match = self._name.search(marked, start)
-        return match and (match.start(), match.end(), self.ids[self._by_name[match[0]]])
+    def controls(self, marked: str, start: int = 0) -> Iterator[tuple[int, int, int]]:
+        """Start, end and token id of each control token in marked text."""
+        for match in self._name.finditer(marked, start):
+            yield match.start(), match.end(), self.ids[self._by_name[match[0]]]
 
     def encode(self, marked: str) -> list[int]:
         """Token ids of marked (or plain) text: only marked control tokens become such ids.
@@ -221,7 +222,8 @@ def _is_control(token: Mapping[str, Any], template: str) -> bool:
     text: str = token["content"]
     if not text.strip():
         return False
-    return token["special"] or text in template or bool(_SHAPED_LIKE_CONTROL.fullmatch(text))
+    known = token["special"] or text in template or text in KNOWN_MARKERS
+    return known or bool(_SHAPED_LIKE_CONTROL.fullmatch(text))
 
 
 def _guarded_copy(

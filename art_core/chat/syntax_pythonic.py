@@ -1,0 +1,140 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+"""Tool calls written as Python (LFM2) and in Gemma's notation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import regex
+
+from art_core.chat.grammar import CallSyntaxError, ToolTypes
+from art_core.chat.turns import Call, parse_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonCalls:
+    """``[look_up(city='Paris', days=3), ping()]``, read by transformers' strict parser of it."""
+
+    name: str
+    open: str
+    close: str
+    inner: str = "(?!)"
+    ends_with_turn: bool = False
+    only_at_start: bool = False
+    pythonic: bool = True
+
+    def may_close(self, body: str) -> bool:
+        return True
+
+    def decode(self, opening: Mapping[str, str], body: str, types: ToolTypes) -> list[Call]:
+        from transformers.utils.chat_parsing.content_parsers import parse_content
+
+        try:
+            calls = parse_content(body.strip(), "python-call-list", {})
+        except (ValueError, RecursionError) as error:
+            raise CallSyntaxError(str(error)) from error
+        if not calls:
+            raise CallSyntaxError("an empty list of calls")
+        return [
+            Call(name=call["name"], arguments=json.dumps(call["arguments"], ensure_ascii=False))
+            for call in cast("list[dict[str, Any]]", calls)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmaCalls:
+    """``call:look_up{city:<|"|>Paris<|"|>,days:3}``: bare keys, strings between control tokens."""
+
+    name: str
+    open: str
+    close: str
+    quote: str
+    """The control token around strings, in marked text."""
+    inner: str
+    ends_with_turn: bool = False
+    only_at_start: bool = False
+    pythonic: bool = False
+
+    def may_close(self, body: str) -> bool:
+        return True
+
+    def decode(self, opening: Mapping[str, str], body: str, types: ToolTypes) -> list[Call]:
+        match = regex.fullmatch(
+            r"\s*call:(?P<name>[^\s{]+)\s*(?P<arguments>\{.*\})\s*", body, regex.DOTALL
+        )
+        if match is None:
+            raise CallSyntaxError(f"not call:name{{…}}: {body!r:.200}")
+        reader = _GemmaReader(match["arguments"], self.quote)
+        arguments = reader.value(0)
+        if reader.at != len(reader.text):
+            raise CallSyntaxError(f"more behind the arguments: {reader.rest()}")
+        return [Call(name=match["name"], arguments=arguments)]
+
+
+class _GemmaReader:
+    """Reads a value as JSON text."""
+
+    def __init__(self, text: str, quote: str) -> None:
+        self.text = text
+        self.at = 0
+        self._quote = quote
+
+    def rest(self) -> str:
+        return f"{self.text[self.at :]!r:.200}"
+
+    def value(self, depth: int) -> str:
+        if depth > 100:
+            raise CallSyntaxError("nested too deeply")
+        if self._take("{"):
+            return f"{{{', '.join(self._items('}', lambda: self._pair(depth)))}}}"
+        if self._take("["):
+            return f"[{', '.join(self._items(']', lambda: self.value(depth + 1)))}]"
+        if self._take(self._quote):
+            return json.dumps(self._until(self._quote), ensure_ascii=False)
+        return self._bare()
+
+    def _pair(self, depth: int) -> str:
+        quoted = self._take(self._quote)
+        key = self._until(self._quote) if quoted else self._until(":").strip()
+        if quoted and not self._take(":"):
+            raise CallSyntaxError(f"expected ':' at {self.rest()}")
+        return f"{json.dumps(key, ensure_ascii=False)}: {self.value(depth + 1)}"
+
+    def _items(self, close: str, item: Any) -> list[str]:
+        items: list[str] = []
+        while not self._take(close):
+            if items and not self._take(","):
+                raise CallSyntaxError(f"expected ',' or {close!r} at {self.rest()}")
+            items.append(item())
+        return items
+
+    def _bare(self) -> str:
+        match = regex.compile(r"\s*([^,\]}\s]+)\s*").match(self.text, self.at)
+        if match is None:
+            raise CallSyntaxError(f"expected a value at {self.rest()}")
+        word = "null" if match[1] == "None" else match[1]  # early templates write Python's None
+        try:
+            parse_json(word)
+        except ValueError as error:
+            raise CallSyntaxError(f"not a value: {word!r:.80}") from error
+        self.at = match.end()
+        return word
+
+    def _take(self, literal: str) -> bool:
+        at = self.at
+        while at < len(self.text) and self.text[at].isspace():
+            at += 1
+        if not self.text.startswith(literal, at):
+            return False
+        self.at = at + len(literal)
+        return True
+
+    def _until(self, literal: str) -> str:
+        end = self.text.find(literal, self.at)
+        if end < 0:
+            raise CallSyntaxError(f"expected {literal!r} behind {self.rest()}")
+        found, self.at = self.text[self.at : end], end + len(literal)
+        return found
