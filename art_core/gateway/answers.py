@@ -42,7 +42,7 @@ class Answer(ABC):
 
     @abstractmethod
     def _openings(self) -> Iterable[Choice]:
-        """What is streamed before anything is sampled."""
+        """What is streamed of each choice before anything is sampled; may be nothing."""
 
     @abstractmethod
     def _part(self, piece: Piece) -> Choice | None:
@@ -70,8 +70,9 @@ class Answer(ABC):
     async def events(self) -> AsyncIterator[bytes]:
         """The same as server-sent events. The ends come once all choices are recorded."""
         try:
-            for index, opening in enumerate(self._openings()):
-                yield self._event([self._unfinished(opening, index)])
+            for run, opening in zip(self._call.choices, self._openings(), strict=False):
+                named = opening | {COMPLETION_ID_FIELD: run.id}
+                yield self._event([self._unfinished(named, run.index)])
             async for piece in self._call.pieces():
                 part = self._part(piece)
                 if part is None and self._return_token_ids and piece.token_ids:

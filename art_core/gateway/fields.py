@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
 from art_core.gateway.problems import Problem, invalid, problem_of_validation
 
@@ -57,11 +57,12 @@ class SamplingFields(BaseModel):
     logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
     return_token_ids: bool | None = None
 
-    @model_validator(mode="after")
-    def _stop_strings_stop(self) -> SamplingFields:
-        if "" in self.stop_strings:
-            raise ValueError("stop: an empty string would stop everything")
-        return self
+    @field_validator("stop")
+    @classmethod
+    def _stop_strings_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
+        if stop is not None and (stop == "" or "" in list(stop)):
+            raise ValueError("an empty string would stop everything")
+        return stop
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -91,7 +92,7 @@ def read_fields(
     try:
         fields = kind.model_validate_json(body)
     except ValidationError as error:
-        raise problem_of_validation(error) from error
+        raise problem_of_validation(error, body) from error
     for name, value in (fields.model_extra or {}).items():
         _check_extra(name, value, unchanging)
     return fields

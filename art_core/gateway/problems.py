@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from art_core.errors import (
     AdapterError,
@@ -79,21 +81,31 @@ def invalid(param: str, message: str, code: str = "invalid_value") -> Problem:
     return Problem(status=400, message=f"{param}: {message}", param=param, code=code)
 
 
-def problem_of_validation(error: ValidationError) -> Problem:
+def problem_of_validation(error: ValidationError, body: bytes) -> Problem:
     """The first thing that is wrong with a request's body."""
     first = error.errors(include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":
         message = f"The request's body isn't JSON: {first['msg']}"
         return Problem(status=400, message=message, code="invalid_json")
-    path = _path(first["loc"])
     if first["type"] == "missing":
-        return invalid(path, "is missing", "missing_required_parameter")
+        return invalid(_path(first["loc"]), "is missing", "missing_required_parameter")
+    path = _path(_within(from_json(body), first["loc"]))
     if not path:
         return Problem(status=400, message="The body isn't a JSON object.", code="invalid_type")
     return invalid(path, f"{first['msg']}, got {first['input']!r:.100}", "invalid_type")
 
 
-def _path(location: tuple[int | str, ...]) -> str:
+def _within(value: Any, location: tuple[int | str, ...]) -> Iterator[int | str]:
+    """The part of a location that is in ``value``; behind it pydantic names types."""
+    for part in location:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return
+        yield part
+
+
+def _path(location: Iterable[int | str]) -> str:
     """``messages[0].role`` of ``("messages", 0, "role")``."""
     path = ""
     for part in location:

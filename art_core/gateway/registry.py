@@ -90,11 +90,12 @@ class Registry:
         with self._lock:
             self._rollouts.pop(rollout_id, None)
 
-    def versions_in_use(self, name: str) -> set[int]:
-        """The current version of a policy, and those that open rollouts are pinned to."""
+    def unused_versions(self, name: str) -> list[int]:
+        """Offered versions that are neither current nor pinned by an open rollout."""
         policy = self.policy(name)
         with self._lock:
-            return {version_of(policy.current), *self._pinned(policy)}
+            used = {version_of(policy.current), *self._pinned(policy)}
+            return sorted(set(policy.versions) - used)
 
     def set_adapter(self, name: str, adapter: AdapterRef | None) -> None:
         """Pin new rollouts to another version."""

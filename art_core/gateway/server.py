@@ -109,9 +109,10 @@ class GatewayServer:
         """
         self._registry.set_adapter(name, adapter)
 
-    def versions_in_use(self, name: str) -> set[int]:
-        """The current version of a policy and those that open rollouts are pinned to."""
-        return self._registry.versions_in_use(name)
+    def unused_versions(self, name: str) -> list[int]:
+        """Versions of a policy that are offered, but neither current nor pinned by an open
+        rollout: they may be retired."""
+        return self._registry.unused_versions(name)
 
     def retire_version(self, name: str, version: int) -> None:
         """No longer serve a version as ``name@version``.
