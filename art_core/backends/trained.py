@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from art_core.backends.base import Base
+from art_core.backends.measure import measure_step
 from art_core.config import StepConfig
 from art_core.engines.protocol import AdapterRef
 from art_core.gateway import GatewayServer, Policy
 from art_core.grpo import GRPOTrainer, StepMetrics
 from art_core.rollouts.backend import TrainResult
 from art_core.rollouts.model import TrainableModel
+from art_core.rollouts.preflight_report import StepCost
 from art_core.runs import Checkpoint, RunDirectory
 from art_core.runs.records import RecordStore
 from art_core.trajectories import TrajectoryGroup
@@ -65,6 +67,11 @@ class TrainedModel:
                 with contextlib.suppress(asyncio.CancelledError):
                     await step
                 raise
+
+    async def measure(self, group: TrajectoryGroup, config: StepConfig) -> StepCost:
+        """What a step on one group takes; trains nothing."""
+        async with self._training:
+            return await asyncio.to_thread(measure_step, self._base, self._lora, group, config)
 
     async def _train(self, groups: Sequence[TrajectoryGroup], config: StepConfig) -> TrainResult:
         checkpoint, metrics = await asyncio.to_thread(self._step_and_commit, groups, config)

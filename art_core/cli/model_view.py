@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from art_core.cli.fetching import show_fetching
 from art_core.cli.run_view import print_json
 from art_core.weights import (
     BUILT_IN_MODELS,
@@ -18,9 +18,6 @@ from art_core.weights import (
     find_built_in,
     resolve,
 )
-from art_core.weights import Progress as FetchProgress
-
-_STAGES = {"download": "downloading", "verify": "verifying", "convert": "converting"}
 
 
 def print_models(*, as_json: bool) -> None:
@@ -51,39 +48,16 @@ def list_models() -> list[dict[str, Any]]:
     ]
 
 
-def pull_model(spec: str, console: Console | None = None) -> BaseModelFiles:
+def pull_model(spec: str) -> BaseModelFiles:
     """Fetch a base model if it isn't here, showing progress.
 
     Raises:
         UnknownModelError, WeightsError, StorageError: see `resolve`.
     """
-    console = console or Console()
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bars:
-        files = resolve(spec, on_progress=_Bars(bars))
-    console.print(f"{escape(files.name)} is in {escape(str(files.path))}", soft_wrap=True)
+    with show_fetching() as on_progress:
+        files = resolve(spec, on_progress=on_progress)
+    Console().print(f"{escape(files.name)} is in {escape(str(files.path))}", soft_wrap=True)
     return files
-
-
-class _Bars:
-    """One bar per stage of fetching."""
-
-    def __init__(self, bars: Progress) -> None:
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-
-    def __call__(self, progress: FetchProgress) -> None:
-        if progress.stage not in self._tasks:
-            self._tasks[progress.stage] = self._bars.add_task(_STAGES[progress.stage])
-        self._bars.update(
-            self._tasks[progress.stage], completed=progress.done, total=progress.total
-        )
 
 
 def _hub_models() -> list[tuple[str, Path]]:

@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from art_core.rollouts.model import Model as Model
     from art_core.rollouts.model import TrainableModel as TrainableModel
     from art_core.rollouts.playable import Playable as Playable
+    from art_core.rollouts.preflight import check as check
+    from art_core.rollouts.preflight_report import CheckReport as CheckReport
     from art_core.rollouts.prepare import prepare_groups as prepare_groups
     from art_core.rollouts.report import StepReport as StepReport
     from art_core.rollouts.report import TrainReport as TrainReport
 
 _MODULES = {
     "Backend": "backend",
+    "CheckReport": "preflight_report",
     "Model": "model",
     "Playable": "playable",
     "RolloutMode": "backend",
@@ -39,6 +42,7 @@ _MODULES = {
     "TrainReport": "report",
     "TrainResult": "backend",
     "TrainableModel": "model",
+    "check": "preflight",
     "gather_trajectories": "gather",
     "gather_trajectory_groups": "gather",
     "iterate_dataset": "helpers",

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from art_core.rollouts.backend import RolloutMode
+from art_core.trajectories import Completion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedRollout:
+    """What was seen of a rollout that has ended, whatever became of it."""
+
+    rollout_id: str
+    redirected: int
+    """Calls that the agent meant for another host, sent to the policy by the capture."""
+    passed: Mapping[str, int]
+    """Model calls that went to hosts of their own, untouched: how many, by host."""
+    records: Sequence[Completion]
+    """All completions, those that are never trained on too."""
 
 
 @dataclass(slots=True)
@@ -21,6 +35,8 @@ class Play:
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     opened: int = 0
     """Rollouts opened so far: one, unless the function plays several."""
+    observed: list[ObservedRollout] = field(default_factory=list[ObservedRollout])
+    """Those that have ended, with all that was seen of them."""
 
     def next_seed(self) -> int:
         """A seed for the next rollout, the same whenever this play is repeated."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from art_core.config import CaptureConfig
 from art_core.rollouts.backend import RolloutMode
 from art_core.rollouts.capture import Capture, capturing
-from art_core.rollouts.play import current_play
+from art_core.rollouts.play import ObservedRollout, current_play
 from art_core.rollouts.scenarios import scenario_json
 from art_core.trajectories import (
     Completion,
@@ -55,8 +55,9 @@ async def run_rollout(
         RolloutAccess(base_url=ticket.base_url, api_key=ticket.api_key, headers=ticket.headers)
     )
     names = frozenset({model.name, model.get_inference_name()})
+    captured = Capture(ticket=ticket, config=capture, policy_names=names)
     try:
-        async with capturing(Capture(ticket=ticket, config=capture, policy_names=names)):
+        async with capturing(captured):
             yield trajectory
     except BaseException as error:
         trajectory.status = TrajectoryStatus.FAILED
@@ -67,6 +68,15 @@ async def run_rollout(
         trajectory.set_access(None)
         records = await _even_if_cancelled(backend.close_rollout(model, ticket.rollout_id))
         fill(trajectory, records)
+        if play is not None:
+            play.observed.append(
+                ObservedRollout(
+                    rollout_id=ticket.rollout_id,
+                    redirected=captured.redirected,
+                    passed=captured.passed,
+                    records=records,
+                )
+            )
 
 
 def fill(trajectory: Trajectory, records: Sequence[Completion]) -> None:
