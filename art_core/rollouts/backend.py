@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from art_core.rollouts.model import Model, TrainableModel
     from art_core.runs import RunDirectory
 
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+"""What this machine is called by itself."""
+
 RolloutMode = Literal["train", "eval"]
 """In ``train`` the agent's temperature, top-p and top-k are overridden with 1, 1 and off."""
 

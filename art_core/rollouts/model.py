@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Self, cast
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -13,7 +14,7 @@ from typing_extensions import TypeVar
 
 from art_core.config import CaptureConfig, Checked, LoraConfig, StepConfig
 from art_core.errors import ConfigError
-from art_core.rollouts.backend import Backend, RolloutMode, TrainResult
+from art_core.rollouts.backend import LOOPBACK, Backend, RolloutMode, TrainResult
 from art_core.runs import VALIDATION_SPLIT, Retention, check_name
 from art_core.trajectories import Trajectory, TrajectoryGroup
 
@@ -134,6 +135,8 @@ class Model(Checked, Generic[ConfigT]):
                 # No call waits for another one's connection; none is left open when the
                 # loop ends, as nobody closes this client.
                 limits=limits(max_connections=None, max_keepalive_connections=0),
+                # No proxy leads to this machine.
+                trust_env=urlsplit(base_url).hostname not in LOOPBACK,
             ),
         )
 

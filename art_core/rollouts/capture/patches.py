@@ -79,7 +79,7 @@ class _Installation:
     def redirect(
         self, client: httpx.Client | httpx.AsyncClient, request: httpx.Request
     ) -> httpx.Request | None:
-        """The request to send instead; None: send it as it is."""
+        """The request to send past the agent's own proxies and transports; None: leave it."""
         router = current_router.get()
         if router is None or client.is_closed:
             return None
@@ -87,8 +87,12 @@ class _Installation:
         if route.ticket is None:
             return None
         capture = self._captures.get(route.ticket.rollout_id)
-        path = capture.path_of(request) if capture is not None else None
-        if capture is None or path is None:
+        if capture is None:
+            return None
+        if capture.is_attributed(request):
+            return request
+        path = capture.path_of(request)
+        if path is None:
             return None
         capture.redirected += 1
         timeout = client.timeout.as_dict()

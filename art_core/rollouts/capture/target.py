@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from art_core.config import CaptureConfig
-from art_core.rollouts.backend import RolloutTicket
+from art_core.rollouts.backend import LOOPBACK, RolloutTicket
 from art_core.rollouts.route import TAGS_HEADER
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ _DROPPED_HEADERS = frozenset(
 
 _KEPT_EXTENSIONS = frozenset({"timeout", "trace"})
 
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
 
 @dataclass(slots=True, kw_only=True)
 class Capture:
@@ -56,9 +54,12 @@ class Capture:
     """Model calls that went to hosts of their own, by host."""
 
     def path_of(self, request: httpx.Request) -> str | None:
-        """The path below the rollout's URL that ``request`` is to be sent to; None: leave it."""
+        """The path below the rollout's URL that ``request`` is to be sent to; None: leave it.
+
+        ``request`` isn't attributed already.
+        """
         path = _model_path(request)
-        if path is None or self._is_explicit(request):
+        if path is None:
             return None
         if self._is_gateway(request):
             return path if _model_of(request) in self.policy_names else None
@@ -67,6 +68,12 @@ class Capture:
             if models is None or _model_of(request) in models:
                 return path
         return self._pass(request)
+
+    def is_attributed(self, request: httpx.Request) -> bool:
+        """Whether the URL names a rollout, this one or another."""
+        ours = type(request.url)(self.ticket.base_url)
+        prefix = ours.path.partition("/r/")[0] + "/r/"
+        return self._is_gateway(request) and request.url.path.startswith(prefix)
 
     def _pass(self, request: httpx.Request) -> None:
         host = request.url.host
@@ -83,12 +90,6 @@ class Capture:
         ours = type(request.url)(self.ticket.base_url)
         return _address(request.url) == _address(ours)
 
-    def _is_explicit(self, request: httpx.Request) -> bool:
-        """Whether the URL names a rollout, this one or another: then it is attributed."""
-        ours = type(request.url)(self.ticket.base_url)
-        prefix = ours.path.partition("/r/")[0] + "/r/"
-        return self._is_gateway(request) and request.url.path.startswith(prefix)
-
 
 def redirected_request(
     request: httpx.Request,
@@ -104,9 +105,11 @@ def redirected_request(
     request is left as it is.
     """
     query = f"?{request.url.query.decode('ascii')}" if request.url.query else ""
+    url = type(request.url)(f"{ticket.base_url.rstrip('/')}{path}{query}")
     headers = [(k, v) for k, v in request.headers.multi_items() if k not in _DROPPED_HEADERS]
     headers += ticket.headers.items()
     headers.append(("authorization", f"Bearer {ticket.api_key}"))
+    headers.append(("host", url.netloc.decode("ascii")))
     if tags:
         headers.append((TAGS_HEADER, json.dumps(dict(tags))))
     body: dict[str, Any] = (
@@ -115,7 +118,7 @@ def redirected_request(
     )  # fmt: skip
     return type(request)(
         request.method,
-        f"{ticket.base_url.rstrip('/')}{path}{query}",
+        url,
         headers=headers,
         extensions={"timeout": dict(timeout)}
         | {k: v for k, v in request.extensions.items() if k in _KEPT_EXTENSIONS},
@@ -159,5 +162,5 @@ def _is_listed(url: httpx.URL, hosts: tuple[str, ...]) -> bool:
 
 def _address(url: httpx.URL) -> tuple[str, int]:
     """Host and port, with the port that the scheme implies, and one name for loopback."""
-    host = "localhost" if url.host in _LOOPBACK else url.host
+    host = "localhost" if url.host in LOOPBACK else url.host
     return host, url.port or (443 if url.scheme == "https" else 80)
