@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from art_core.chat import ChatFormat, chat_format_for
-from art_core.engines.embedded import EmbeddedEngine
+from art_core.engines.embedded import EmbeddedEngine, EmbeddedOptions
 from art_core.weights import BaseModelFiles
 from art_core.weights.loading import BaseWeights, DtypeName, load
 
@@ -32,6 +32,6 @@ class Base:
         weights = load(files, dtype=dtype, device=device)
         return cls(
             weights=weights,
-            engine=EmbeddedEngine(weights, deterministic=deterministic),
+            engine=EmbeddedEngine(weights, EmbeddedOptions(deterministic=deterministic)),
             chat=chat_format_for(weights.tokenizer),
         )

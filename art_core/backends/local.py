@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from art_core.backends.base import Base
     from art_core.backends.trained import TrainedModel
     from art_core.gateway import GatewayServer
+    from art_core.rollouts.preflight_report import StepCost
 
 ROOT_VARIABLE = "ART_ROOT"
 DEFAULT_ROOT = ".art"
@@ -138,7 +139,7 @@ class LocalBackend:
 
     async def close_rollout(self, model: TrainableModel[Any], rollout_id: str) -> list[Completion]:
         """See `Backend.close_rollout`."""
-        return await asyncio.to_thread(self._server(model).close_rollout, rollout_id)
+        return await self._server(model).aclose_rollout(rollout_id)
 
     async def completions(
         self, model: TrainableModel[Any], completion_ids: Sequence[str]
@@ -160,6 +161,12 @@ class LocalBackend:
         """See `Backend.log`."""
         run = self.run_directory(model)
         await asyncio.to_thread(run.log_groups, run.step, split, groups)
+
+    async def measure_step(
+        self, model: TrainableModel[Any], group: TrajectoryGroup, config: StepConfig
+    ) -> StepCost:
+        """See `art_core.rollouts.preflight.MeasuresSteps`."""
+        return await self._trained(model).measure(group, config)
 
     async def get_step(self, model: TrainableModel[Any]) -> int:
         """See `Backend.get_step`."""
