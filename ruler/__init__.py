@@ -15,8 +15,12 @@ from art_core.errors import (
 from ruler.answers import Judgement
 from ruler.asking import Patience
 from ruler.auto.making import make_scenarios
+from ruler.auto.run import AutoReport, autorl
 from ruler.auto.scenario import Origin, Scenario
+from ruler.auto.sifting import Sifted, sift_scenarios
+from ruler.auto.splitting import split_scenarios
 from ruler.auto.store import load_scenarios
+from ruler.auto.winning import WinRate, win_rate
 from ruler.judges.litellm_model import LiteLLMModel
 from ruler.judges.model import JudgeModel, Price, Reply, RetryLater
 from ruler.judges.openai_server import OpenAIServer
@@ -37,6 +41,7 @@ from ruler.trust import evaluate, labelled_groups
 __all__ = [
     "DEFAULT_RUBRIC",
     "Absolute",
+    "AutoReport",
     "Budget",
     "BudgetSpentError",
     "Criterion",
@@ -61,9 +66,12 @@ __all__ = [
     "RetryLater",
     "Ruler",
     "Scenario",
+    "Sifted",
     "Tally",
     "TrajectoryScore",
     "Verdict",
+    "WinRate",
+    "autorl",
     "evaluate",
     "labelled_groups",
     "load_scenarios",
@@ -71,5 +79,8 @@ __all__ = [
     "ruler",
     "ruler_score_group",
     "score",
+    "sift_scenarios",
+    "split_scenarios",
     "weighted",
+    "win_rate",
 ]

@@ -8,7 +8,7 @@ from typing import Literal, cast
 from art_core.errors import ConfigError
 from ruler.judges.litellm_model import LiteLLMModel
 from ruler.judges.model import JudgeModel
-from ruler.methods.absolute import Absolute
+from ruler.methods.absolute import Absolute, Criteria
 from ruler.methods.function import FunctionJudge, ScoreFunction
 from ruler.methods.judge import Judge
 from ruler.methods.pairwise import Pairwise
@@ -65,11 +65,9 @@ def _ask_model(model: JudgeModel, rubric: Rubric, mode: Mode) -> Judge:
     raise ConfigError(f"mode is {mode!r}", "Choose 'relative', 'pairwise' or 'absolute'.")
 
 
-def _criteria(rubric: Rubric) -> Sequence[Criterion]:
+def _criteria(rubric: Rubric) -> Criteria:
     if isinstance(rubric, str):
         return [Criterion(name="overall", description=rubric)]
     if callable(rubric):
-        raise ConfigError(
-            "mode is 'absolute' and the rubric a function", "Give a text or a list of criteria."
-        )
+        return lambda trajectories: [Criterion(name="overall", description=rubric(trajectories))]
     return rubric

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +77,18 @@ class Ruler:
             budget=budget,
             concurrency=concurrency,
         )
+
+    def using(
+        self,
+        judge: JudgeSpec | Sequence[JudgeSpec],
+        rubric: Rubric = DEFAULT_RUBRIC,
+        *,
+        mode: Mode = "relative",
+    ) -> Ruler:
+        """A ruler with another judge, and this one's settings, cache, budget and counts of cost."""
+        other = copy(self)
+        other.judge = make_judge(judge, rubric, mode)
+        return other
 
     @property
     def unscored(self) -> int:

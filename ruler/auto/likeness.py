@@ -9,7 +9,7 @@ from art_core.errors import MissingExtraError
 
 NEARLY_THE_SAME = 85.0
 """Of 100: two such tasks are one, with a word or two exchanged."""
-RELATED = 65.0
+RELATED = 75.0
 """Of 100: one such task gives away much of the other."""
 
 

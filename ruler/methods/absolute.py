@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from art_core.errors import ConfigError
+from art_core.trajectories import Trajectory
 from ruler.answers import Judgement, read_scores, scores_schema
 from ruler.asking import Desk, Question
 from ruler.case import Case, Entry
@@ -22,20 +23,21 @@ You grade an agent. Give what it did a score from 0 to 1 under each criterion of
 below, on its own merits. What its task was follows from the messages that it was given."""
 
 
+Criteria = Sequence[Criterion] | Callable[[Sequence[Trajectory]], Sequence[Criterion]]
+"""Criteria, or a function that makes them from the trajectories of a group."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absolute:
     """Scores each trajectory in a call of its own; the score is the weighted mean."""
 
     model: JudgeModel
-    criteria: Sequence[Criterion]
+    criteria: Criteria
     max_chars: int = 200_000
 
     def __post_init__(self) -> None:
-        names = [criterion.name for criterion in self.criteria]
-        if not names or len(set(names)) < len(names):
-            raise ConfigError(
-                f"criteria are named {names!r}", "Give at least one, and each a name of its own."
-            )
+        if not callable(self.criteria):
+            _check(self.criteria)
 
     @property
     def name(self) -> str:
@@ -46,10 +48,13 @@ class Absolute:
         return Verdict(judgements=spread(case, graded))
 
     async def _grade(self, entry: Entry, case: Case, desk: Desk) -> Judgement:
-        names = [criterion.name for criterion in self.criteria]
+        criteria = self.criteria
+        if callable(criteria):
+            criteria = _check(criteria(case.trajectories))
+        names = [criterion.name for criterion in criteria]
         sheet = lay_out([entry], salt="absolute", max_chars=self.max_chars)
         case.tally.add(Tally(left_out_chars=sheet.left_out_chars))
-        rubric = "\n".join(f"- {one.name}: {one.description}" for one in self.criteria)
+        rubric = "\n".join(f"- {one.name}: {one.description}" for one in criteria)
         scores = await desk.ask(
             self.model,
             Question(
@@ -60,9 +65,18 @@ class Absolute:
             ),
             case.tally,
         )
-        total = sum(criterion.weight for criterion in self.criteria)
+        total = sum(criterion.weight for criterion in criteria)
         return Judgement(
-            score=sum(one.weight * scores[one.name].score for one in self.criteria) / total,
+            score=sum(one.weight * scores[one.name].score for one in criteria) / total,
             explanation=" ".join(f"{name}: {scores[name].explanation}" for name in names),
             criteria={name: scores[name].score for name in names},
         )
+
+
+def _check(criteria: Sequence[Criterion]) -> Sequence[Criterion]:
+    names = [criterion.name for criterion in criteria]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(
+            f"criteria are named {names!r}", "Give at least one, and each a name of its own."
+        )
+    return criteria

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -20,12 +21,13 @@ from ruler.auto.store import appending
 from tests.ruler.conftest import QUICK
 from tests.ruler.fake_judge import FakeJudge
 
-WORDS = [
-    "".join(syllables)
-    for syllables in itertools.product(
-        ("ba", "de", "fi", "go", "lu"), ("mar", "nis", "pol", "tek"), ("o", "ra", "um", "ix")
-    )
-]
+
+def made_up_words(count: int) -> list[str]:
+    letters = random.Random(0)
+    return ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(count)]
+
+
+WORDS = made_up_words(2000)
 
 
 def tool(name: str) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def ordered(body: dict[str, Any]) -> list[int]:
 
 
 def distinct(number: int, round_number: int = 0) -> dict[str, str]:
-    words = [WORDS[(number * 7 + round_number * 31 + i * 13) % len(WORDS)] for i in range(6)]
+    words = random.Random(f"{number} {round_number}").sample(WORDS, 6)
     return {"task": " ".join(words) + "?", "success": f"It says {words[0]}."}
 
 
