@@ -1,0 +1,22 @@
+"""The graphs of the zoo work by themselves, and make the calls that they are said to make."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integrations.langgraph.author import author
+from tests.integrations.langgraph.provider import Provider
+from tests.integrations.langgraph.shapes import MODES, Mode, Shape, run
+from tests.integrations.langgraph.zoo_flow import FLOW
+from tests.integrations.langgraph.zoo_models import MODELS
+
+ZOO = [*FLOW, *MODELS]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shape", ZOO, ids=lambda shape: shape.name)
+async def test_each_graph_runs(shape: Shape, mode: Mode, provider: Provider) -> None:
+    async with author(provider.base_url, mode) as tools:
+        result = await run(shape.build(tools), shape.turns("m1"), mode, "thread")
+    assert result
+    assert len(provider.requests) == len(shape.calls)
