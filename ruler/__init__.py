@@ -21,6 +21,7 @@ from ruler.auto.sifting import Sifted, sift_scenarios
 from ruler.auto.splitting import split_scenarios
 from ruler.auto.store import load_scenarios
 from ruler.auto.winning import WinRate, win_rate
+from ruler.judges.base_model import BaseModelJudge
 from ruler.judges.litellm_model import LiteLLMModel
 from ruler.judges.model import JudgeModel, Price, Reply, RetryLater
 from ruler.judges.openai_server import OpenAIServer
@@ -42,6 +43,7 @@ __all__ = [
     "DEFAULT_RUBRIC",
     "Absolute",
     "AutoReport",
+    "BaseModelJudge",
     "Budget",
     "BudgetSpentError",
     "Criterion",

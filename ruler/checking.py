@@ -46,8 +46,8 @@ def run_check(options: CheckOptions, *, as_json: bool) -> float | None:
     """Evaluate, print, and return the share of pairs that were ordered right."""
     groups = [group for path in options.groups for group in read_groups(path)] or None
     ruler = Ruler(
-        _model(options),
-        DEFAULT_RUBRIC if options.rubric is None else _read(options.rubric),
+        judge_model(options.judge, options.url, options.key_env, options.structured),
+        DEFAULT_RUBRIC if options.rubric is None else read_text(options.rubric),
         mode=cast("Mode", options.mode),
         budget=Budget(usd=options.max_usd),
         concurrency=options.concurrency,
@@ -69,7 +69,7 @@ def read_groups(path: Path) -> list[TrajectoryGroup]:
         ConfigError: there is no such file, or a line isn't a group; names the line.
     """
     groups: list[TrajectoryGroup] = []
-    for number, line in enumerate(_read(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -82,27 +82,38 @@ def read_groups(path: Path) -> list[TrajectoryGroup]:
     return groups
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """A UTF-8 file.
+
+    Raises:
+        ConfigError: it can't be read.
+    """
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} can't be read: {error}", "Give a UTF-8 text file.") from error
 
 
-def _model(options: CheckOptions) -> JudgeModel:
-    structured = options.structured
+def judge_model(
+    judge: str, url: str | None, key_env: str, structured: str | None = None
+) -> JudgeModel:
+    """The judge that a command line names.
+
+    Raises:
+        ConfigError: ``structured`` isn't one of the ways there are.
+    """
     if structured is not None and structured not in get_args(Structured):
         raise ConfigError(
             f"structured is {structured!r}", f"Choose one of {', '.join(get_args(Structured))}."
         )
     form = cast("Structured | None", structured)
-    if options.url is None:
+    if url is None:
         # This process is ours, so the prices that come with litellm are preferred to a download.
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-        return LiteLLMModel(model=options.judge, structured=form)
+        return LiteLLMModel(model=judge, structured=form)
     return OpenAIServer(
-        base_url=options.url,
-        model=options.judge,
-        api_key=os.environ.get(options.key_env, "none"),
+        base_url=url,
+        model=judge,
+        api_key=os.environ.get(key_env, "none"),
         structured=form or "schema",
     )

@@ -13,7 +13,9 @@ import art_core as art
 from art_core.errors import ConfigError, ScenarioError
 from art_core.trajectories import TrajectoryGroup
 from ruler import (
+    BaseModelJudge,
     OpenAIServer,
+    Patience,
     Scenario,
     autorl,
     load_scenarios,
@@ -202,3 +204,19 @@ async def test_held_out_groups_are_scored_on_their_own_merits(
         assert scored is not None
         assert [t.reward for t in scored] == [0.2, 0.7]
         assert len(fake_judge.requests) == at_once
+
+
+async def test_the_policys_base_model_can_judge(
+    model: art.TrainableModel[None], backend: art.LocalBackend, make_ruler: MakeRuler
+) -> None:
+    """A random model's answers are never usable; that they are its own is what is tested."""
+    judge = BaseModelJudge(model, params={"max_tokens": 8})
+    ruler = make_ruler(judge, patience=Patience(repairs=1))
+    scored = await ruler.score(TrajectoryGroup([trajectory("a"), trajectory("b")]))
+    assert [one.reward for one in scored] == [None, None]
+    assert scored.metrics["ruler/calls"] == 2
+    assert scored.metrics["ruler/completion_tokens"] == 16
+    assert scored.metrics["ruler/cost_usd"] == 0
+    await ruler.score(TrajectoryGroup([trajectory("a"), trajectory("c")]))
+    twin = art.TrainableModel(name="bot-judge", project="tests", base_model=model.base_model)
+    assert backend.run_directory(twin).step == 0
