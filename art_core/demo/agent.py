@@ -50,9 +50,11 @@ async def find_function(
     ]
     query = await _reply(client, model, messages, max_tokens=16)
     pages = search(index, query)
-    found = "\n".join(pages) if pages else "Nothing found."
+    found = ", ".join(pages) if pages else "nothing"
     messages.append({"role": "assistant", "content": query})
-    messages.append({"role": "user", "content": f"{found}\nWhich of these is it?"})
+    messages.append(
+        {"role": "user", "content": f"Found: {found}. Which one is it? Reply with its name only."}
+    )
     answer = await _reply(client, model, messages, max_tokens=12)
     return Finding(query, pages, answer)
 

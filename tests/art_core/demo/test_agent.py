@@ -120,7 +120,7 @@ async def test_says_so_when_nothing_is_found(
     async with AsyncOpenAI(base_url=scripted_model.base_url, api_key="-") as client:
         finding = await find_function(client, corpus_index, "What?")
     assert finding.pages == []
-    assert "Nothing found." in scripted_model.requests[1]["messages"][3]["content"]
+    assert "Found: nothing." in scripted_model.requests[1]["messages"][3]["content"]
 
 
 def test_runs_as_a_script(corpus_index: Path, scripted_model: ScriptedModel) -> None:
