@@ -23,6 +23,10 @@ from art_core.errors import ConfigError
 STANDARD_LIBRARY = "Python"
 """The title of the default corpus."""
 
+INDEXED_CHARACTERS = 300
+"""Of each page. What a page is about stands at its beginning; whole language topics are
+so long that they would match every query."""
+
 # Modules that import the same way on every platform, so that a corpus is the same
 # wherever the same Python runs; `os` itself isn't (its functions differ by system).
 # fmt: off
@@ -69,7 +73,8 @@ class Corpus:
         return tuple(page for page in self.pages if page.kind == "function")
 
     def write_index(self, path: Path) -> None:
-        """Write the pages to an SQLite full-text index: a table ``pages(name, text)``."""
+        """Write the beginnings of the pages to an SQLite full-text index: a table
+        ``pages(name, text)``."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         connection = sqlite3.connect(path)
@@ -80,7 +85,7 @@ class Corpus:
                 )
                 connection.executemany(
                     "INSERT INTO pages VALUES (?, ?)",
-                    [(page.name, page.text) for page in self.pages],
+                    [(page.name, page.text[:INDEXED_CHARACTERS]) for page in self.pages],
                 )
         finally:
             connection.close()
