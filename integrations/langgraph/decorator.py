@@ -59,9 +59,10 @@ class Rollout(Generic[P, R]):
         """Methods can be decorated, too."""
         if owner is None:
             return self
-        bound: Callable[..., R] = functools.partial(self._function, owner)
+        function = cast("Callable[..., R]", self._function)
+        bound = functools.partial(function, owner)
         return type(self)(
-            functools.update_wrapper(bound, self._function),
+            cast("Callable[P, R]", functools.update_wrapper(bound, function)),
             models=self.models,
             train=self._train,
             reward=self._reward,

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """The policy as a LangChain chat model, for graphs that say so themselves."""
 
 from __future__ import annotations

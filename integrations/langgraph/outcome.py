@@ -38,9 +38,8 @@ def read_outcome(result: Any) -> Outcome:
         pair = cast("tuple[Any, ...]", result)
         if len(pair) == 2:
             return Outcome(answer=pair[0], reward=pair[1])
-    if is_number(result):
-        return Outcome(reward=result)
-    return Outcome(answer=result)
+    value = cast("Any", result)
+    return Outcome(reward=value) if is_number(value) else Outcome(answer=value)
 
 
 def rewards_by_policy(reward: RewardResult, policies: Sequence[str]) -> dict[str, float | None]:
@@ -80,4 +79,4 @@ def describe_answer(answer: Any) -> JsonValue:
     try:
         return _JSON.validate_python(answer)
     except ValidationError:
-        return str(answer)
+        return str(cast("object", answer))

@@ -64,7 +64,7 @@ def _by_caller(routers: Mapping[str, Router], *, main: str, train: Train) -> Rou
         if policy is None:
             return Route(ticket=None)
         if policy == MAIN:
-            policy = who.policy if who.policy in routers else main
+            policy = who.policy if who.policy is not None and who.policy in routers else main
         if policy not in routers:
             raise ConfigError(
                 f"node {'/'.join(who.nodes) or '?'} is to be served by {policy!r}, which this "

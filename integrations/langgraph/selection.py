@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """Which of a graph's nodes are served by which policy."""
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from langchain_core.runnables import Runnable
 from langgraph.pregel import Pregel
@@ -78,14 +79,15 @@ def trace(target: Any, *, train: Any = None) -> Any:
         ConfigError: no such node in the graph, or a target that is neither.
     """
     if isinstance(target, Pregel):
+        graph = cast("Pregel[Any, Any, Any, Any]", target)
         if train is None:
             raise ConfigError("trace(graph) names no nodes", "Pass train=['node', …].")
         choice = named(train)
-        _check_nodes(target, choice)
-        return target.with_config(metadata={TRAIN_KEY: choice})
+        _check_nodes(graph, choice)
+        return graph.with_config(metadata={TRAIN_KEY: choice})
     policy = MAIN if train is None else train.name
     if isinstance(target, Runnable):
-        return TracedRunnable(target, policy)
+        return TracedRunnable(cast("Runnable[Any, Any]", target), policy)
     if callable(target):
         return _wrap(target, policy)
     raise ConfigError(
@@ -95,9 +97,9 @@ def trace(target: Any, *, train: Any = None) -> Any:
 
 
 def _check_nodes(graph: Pregel[Any, Any, Any, Any], choice: Mapping[str, str]) -> None:
-    known = {name for name in graph.nodes if not name.startswith("__")}
-    for _, sub in graph.get_subgraphs(recurse=True):
-        known |= {name for name in getattr(sub, "nodes", {}) if not name.startswith("__")}
+    graphs: list[Any] = [graph, *(sub for _, sub in graph.get_subgraphs(recurse=True))]
+    nodes = {name for each in graphs if isinstance(each, Pregel) for name in each.nodes}
+    known = {name for name in nodes if not name.startswith("__")}
     if unknown := sorted(set(choice) - known):
         raise ConfigError(
             f"the graph has no node {', '.join(map(repr, unknown))}",
