@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from art_core.chat.bridge import continuation
-from art_core.chat.grammar import Grammar, ToolTypes
+from art_core.chat.grammar import Grammar
 from art_core.chat.learn import Learned, learn
 from art_core.chat.normalise import normalise, normalise_tools
 from art_core.chat.parse import Parser
@@ -88,7 +88,7 @@ class TemplateFormat:
     ) -> None:
         self._vocabulary = vocabulary
         self._writer = writer
-        self._shapes = Shapes(writer)
+        self._shapes = Shapes(writer, learned.grammar)
         self.grammar = learned.grammar
         self.stop_token_ids = stop_token_ids
         self.tools_as_text = learned.tools_as_text
@@ -119,7 +119,6 @@ class TemplateFormat:
         appended = continuation(
             self._vocabulary,
             self.grammar,
-            ToolTypes(tools),
             frozenset(self.stop_token_ids),
             sampled=recorded_token_ids[len(recorded_token_ids) - sampled :],
             written=whole[len(prompt) :],

@@ -16,10 +16,11 @@ import regex
 
 from art_core.chat.dialects import REASONING_MARKERS, Literal, call_syntaxes, channels, hermes
 from art_core.chat.grammar import CallSyntaxError, Grammar, Reasoning, ToolTypes
+from art_core.chat.reading import within
 from art_core.chat.scanner import Scanner
-from art_core.chat.turns import Call, Turn, arguments_object
+from art_core.chat.turns import Call, Turn, same_call
 from art_core.chat.vocabulary import Vocabulary
-from art_core.chat.writer import ARGUMENTS_FORMS, CONTENT_FORMS, Writer
+from art_core.chat.writer import ARGUMENTS_FORMS, CONTENT_FORMS, TOOLS_FORMS, Writer
 from art_core.errors import ChatError
 from art_core.trajectories import Tool
 
@@ -42,6 +43,7 @@ _TOOL: Tool = {
     "function": {
         "name": _CALL.name,
         "description": "qxdzv",
+        "strict": True,
         "parameters": {
             "type": "object",
             "properties": {
@@ -49,6 +51,7 @@ _TOOL: Tool = {
                 for key, kind in zip(_ARGUMENTS, _TYPES, strict=True)
             },
             "required": ["text"],
+            "additionalProperties": False,
         },
     },
 }
@@ -74,6 +77,7 @@ def learn(writer: Writer, vocabulary: Vocabulary) -> Learned:
         ChatError: it can't even write a user's message and an answer.
     """
     prompt = _settle_content_form(writer)
+    _settle_tools_form(writer)
     closers, ends = _ends(writer, vocabulary)
     grammars = [
         replace(grammar, skip=(*grammar.skip, *closers))
@@ -108,6 +112,18 @@ def _settle_content_form(writer: Writer) -> str:
     raise refusal or ChatError(
         "the chat template leaves a user's message out", "Pass another one with template=."
     )
+
+
+def _settle_tools_form(writer: Writer) -> None:
+    for form in TOOLS_FORMS:
+        writer.tools_form = form
+        try:
+            text = writer.text([_USER], [_TOOL], generation=True)
+        except ChatError:
+            return
+        if not _PYTHON_WORDS.search(text):
+            return
+    writer.tools_form = "object"
 
 
 def _grammars(writer: Writer, vocabulary: Vocabulary, prompt: str) -> Iterator[Grammar]:
@@ -153,20 +169,14 @@ def _with_calls(writer: Writer, grammars: list[Grammar]) -> tuple[Grammar | None
             if text.startswith(prompt):
                 found = _reads_back(grammar, text[len(prompt) :])
             else:  # it writes earlier turns in another way than it opens a new one
-                found = _reads_back(_within(grammar), written)
+                found = _reads_back(within(grammar), written)
             if found:
                 return grammar, written, True
     return None, "", not knows_calls
 
 
-def _within(grammar: Grammar) -> Grammar:
-    """The grammar for text that doesn't begin where an assistant's turn does."""
-    reasoning = grammar.reasoning and replace(grammar.reasoning, opened_by_prompt=False)
-    calls = None if grammar.calls is None or grammar.calls.only_at_start else grammar.calls
-    return replace(grammar, reasoning=reasoning, calls=calls)
-
-
 def _reads_back(grammar: Grammar, written: str) -> bool:
+    """Whether the first call in ``written`` is the one that was given."""
     syntax = grammar.calls
     if syntax is None or (not syntax.pythonic and _PYTHON_WORDS.search(written)):
         return False
@@ -177,15 +187,8 @@ def _reads_back(grammar: Grammar, written: str) -> bool:
                 calls = syntax.decode(piece.opening, piece.body, types)
             except CallSyntaxError:
                 return False
-            return [(call.name, _spelled(call)) for call in calls] == [
-                (_CALL.name, _spelled(_CALL))
-            ]
+            return [same_call(call) for call in calls] == [same_call(_CALL)]
     return False
-
-
-def _spelled(call: Call) -> str:
-    # Through JSON, because Python finds 1 == 1.0 == True.
-    return json.dumps(arguments_object(call.arguments), sort_keys=True)
 
 
 def _ends(writer: Writer, vocabulary: Vocabulary) -> tuple[list[str], list[int]]:
@@ -213,11 +216,8 @@ def _behind_answer(writer: Writer, vocabulary: Vocabulary, turns: list[Turn]) ->
 
 def _end_of_call(grammar: Grammar, vocabulary: Vocabulary, written: str) -> list[int]:
     """The control token behind the call, where it isn't part of it."""
-    scanner = Scanner(
-        _within(grammar) if grammar.calls and not grammar.calls.only_at_start else grammar
-    )
     seen_call = False
-    for piece in scanner.feed(written):
+    for piece in Scanner(within(grammar)).feed(written):
         seen_call = seen_call or piece.kind == "call"
         if seen_call and piece.kind == "control":
             return [token_id for _, _, token_id in vocabulary.controls(piece.text)]

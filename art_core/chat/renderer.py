@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from art_core.chat.turns import Turn
 from art_core.chat.vocabulary import Vocabulary
-from art_core.chat.writer import ArgumentsForm, ContentForm, as_messages, refused
+from art_core.chat.writer import (
+    ArgumentsForm,
+    ContentForm,
+    ToolsForm,
+    as_messages,
+    as_tools,
+    refused,
+)
 from art_core.errors import ChatError, MissingExtraError
 from art_core.trajectories import Tool
 
@@ -49,6 +56,7 @@ class LibraryRenderer:
         self.stop_token_ids: Sequence[int] = self._renderer.get_stop_token_ids()
         self.content_form: ContentForm = "string"
         self.arguments_form: ArgumentsForm = "object"
+        self.tools_form: ToolsForm = "object"
 
     def text(self, turns: Sequence[Turn], tools: Sequence[Tool], *, generation: bool) -> str:
         messages = as_messages(
@@ -57,7 +65,9 @@ class LibraryRenderer:
         shield = self._vocabulary.shield
         try:
             ids = self._renderer.render_ids(
-                shield(messages), tools=shield(tools) or None, add_generation_prompt=generation
+                shield(messages),
+                tools=shield(as_tools(tools, self.tools_form)),
+                add_generation_prompt=generation,
             )
         except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
             raise refused(error) from error

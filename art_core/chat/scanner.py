@@ -89,6 +89,9 @@ class Scanner:
         syntax, opened = self._open_call
         match = self._first(self._patterns.end_of_call, self._searched, final)
         if match is None:
+            if not final:
+                self._searched = len(self._buffer)
+                return None
             return [self._call(len(self._buffer), closed=syntax.ends_with_turn)]
         if match.partial:
             self._searched = match.start()

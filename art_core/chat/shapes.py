@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from art_core.chat.turns import Call, Turn, arguments_object
+from art_core.chat.grammar import Grammar, ToolTypes
+from art_core.chat.reading import calls_in
+from art_core.chat.turns import Call, Turn, arguments_object, same_call
 from art_core.chat.writer import Writer, nine_characters
 from art_core.errors import ChatError
 from art_core.trajectories import Tool
@@ -27,8 +29,9 @@ _REMEMBERED = 4096
 class Shapes:
     """Remembers how each shape of conversation is put for one template."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, grammar: Grammar) -> None:
         self._writer = writer
+        self._grammar = grammar
         self._ways: OrderedDict[str, Adapt | ChatError] = OrderedDict()
 
     def put(self, turns: Sequence[Turn], tools: Sequence[Tool]) -> list[Turn]:
@@ -52,13 +55,28 @@ class Shapes:
         refusals: list[ChatError] = []
         for way in _WAYS:
             try:
-                text = self._writer.text(way(stand_in.turns), tools, generation=True)
+                turns = way(stand_in.turns)
+                text = self._writer.text(turns, tools, generation=True)
                 stand_in.check_nothing_lost(text)
+                self._check_calls(turns, tools, text)
             except ChatError as refusal:
                 refusals.append(refusal)
             else:
                 return way
         return refusals[0]
+
+    def _check_calls(self, turns: Sequence[Turn], tools: Sequence[Tool], text: str) -> None:
+        """The calls read back as they were given; before them may stand the template's examples."""
+        given = [same_call(call) for turn in turns for call in turn.calls]
+        syntax = self._grammar.calls
+        if not given or syntax is None or syntax.only_at_start:
+            return
+        found = [same_call(call) for call in calls_in(self._grammar, ToolTypes(tools), text)]
+        if found[-len(given) :] != given:
+            raise ChatError(
+                f"the chat template writes the tool calls {given} as {found[-len(given) :]}",
+                "Change the messages, or use a model whose template can express them.",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +196,17 @@ def _kimi_ids(turns: Sequence[Turn]) -> list[Turn]:
     return _with_ids(turns, lambda id_, name, count: f"functions.{name}:{count}")
 
 
+def _text_apart(turns: Sequence[Turn]) -> list[Turn]:
+    """What an assistant says beside its calls as a turn of its own, before them."""
+    made: list[Turn] = []
+    for turn in turns:
+        if turn.calls and turn.text:
+            made += [replace(turn, calls=()), replace(turn, text="", reasoning="")]
+        else:
+            made.append(turn)
+    return made
+
+
 def _with_ids(turns: Sequence[Turn], make: Callable[[str, str, int], str]) -> list[Turn]:
     ids: dict[str | None, str] = {}
     made: list[Turn] = []
@@ -209,4 +238,5 @@ _WAYS: tuple[Adapt, ...] = (
     _both(_without_reasoning, _system_in_user),
     _mistral_ids,
     _kimi_ids,
+    _text_apart,
 )

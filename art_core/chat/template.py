@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from art_core.chat.turns import Turn
 from art_core.chat.vocabulary import Vocabulary
-from art_core.chat.writer import NULL, ArgumentsForm, ContentForm, as_messages, refused
+from art_core.chat.writer import (
+    NULL,
+    ArgumentsForm,
+    ContentForm,
+    ToolsForm,
+    as_messages,
+    as_tools,
+    refused,
+)
 from art_core.errors import ChatError
 from art_core.trajectories import Tool
 
@@ -32,6 +40,7 @@ class JinjaTemplate:
         self.source = source
         self.content_form: ContentForm = "string"
         self.arguments_form: ArgumentsForm = "object"
+        self.tools_form: ToolsForm = "object"
 
     def text(self, turns: Sequence[Turn], tools: Sequence[Tool], *, generation: bool) -> str:
         from jinja2 import TemplateError
@@ -42,7 +51,7 @@ class JinjaTemplate:
         try:
             rendered = self._tokenizer.apply_chat_template(
                 self._vocabulary.shield(messages),
-                tools=self._vocabulary.shield(tools) or None,
+                tools=self._vocabulary.shield(as_tools(tools, self.tools_form)),
                 chat_template=self.source,
                 add_generation_prompt=generation,
                 tokenize=False,

@@ -59,3 +59,9 @@ def arguments_object(arguments: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def same_call(call: Call) -> tuple[str, str]:
+    """Name and arguments of a call, equal where they mean the same: ``1`` isn't ``true``."""
+    # As text, because Python finds 1 == 1.0 == True.
+    return call.name, json.dumps(arguments_object(call.arguments), sort_keys=True)

@@ -26,8 +26,11 @@ ArgumentsForm = Literal["object", "texts", "named nulls", "python", "string"]
 NULL = "null" + "".join(chr(0x100000 + secrets.randbelow(0xFFF0)) for _ in range(3))
 """Stands for null; no text holds it, for it is made up anew in each process."""
 ContentForm = Literal["string", "parts"]
+ToolsForm = Literal["object", "texts"]
+"""How a tool's definition is given: as it is, or with ``true`` for True where it is printed."""
 ARGUMENTS_FORMS: tuple[ArgumentsForm, ...] = ("object", "texts", "named nulls", "python", "string")
 CONTENT_FORMS: tuple[ContentForm, ...] = ("string", "parts")
+TOOLS_FORMS: tuple[ToolsForm, ...] = ("object", "texts")
 
 
 class Writer(Protocol):
@@ -35,6 +38,7 @@ class Writer(Protocol):
 
     content_form: ContentForm
     arguments_form: ArgumentsForm
+    tools_form: ToolsForm
 
     @property
     def source(self) -> str:
@@ -64,13 +68,29 @@ def as_messages(
     ]
 
 
+def as_tools(tools: Sequence[Tool], form: ToolsForm) -> list[Any] | None:
+    """Tools as templates read them; None for no tools."""
+    if not tools:
+        return None
+    return [_texts(tool) for tool in tools] if form == "texts" else list(tools)
+
+
+def _texts(value: Any) -> Any:
+    """``value`` with its booleans and nulls as text."""
+    if isinstance(value, dict):
+        return {key: _texts(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_texts(item) for item in cast("list[Any]", value)]
+    return _dump(value) if value is None or isinstance(value, bool) else value
+
+
 def _message(
     turn: Turn, where: str, content: ContentForm, arguments: ArgumentsForm, source: str
 ) -> dict[str, Any]:
     role = "system" if turn.role == "developer" and "developer" not in source else turn.role
     message: dict[str, Any] = {"role": role, "content": turn.text}
     if content == "parts":
-        message["content"] = [{"type": "text", "text": turn.text}] if turn.text else []
+        message["content"] = [{"type": "text", "text": turn.text}]
     if turn.name is not None:
         message["name"] = turn.name
     if turn.reasoning:

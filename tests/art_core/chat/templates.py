@@ -28,7 +28,7 @@ _CONTROL = regex.compile(
     r"<[|｜][^<>\s'{}]*?[|｜]>|<\|[a-z_]+>|<[a-z_]+\|>|<sop>"
     r"|</?(?:think|tool_call|tool_response|start_of_turn|end_of_turn|end_of_utterance"
     r"|arg_key|arg_value|image|start_of_image|end_of_image)>"
-    r"|\[/?(?:INST|TOOL_CALLS|AVAILABLE_TOOLS|TOOL_RESULTS|ARGS|gMASK)\]"
+    r"|</?s>|\[/?(?:INST|TOOL_CALLS|AVAILABLE_TOOLS|TOOL_RESULTS|ARGS|gMASK)\]"
 )
 # As in the models' own tokenizers, these are added tokens but not special ones.
 _NOT_SPECIAL = regex.compile(r"</?(?:think|tool_call|tool_response|arg_key|arg_value)>")
@@ -111,6 +111,7 @@ def _eos(source: str) -> str:
         "<end_of_turn>",
         "<｜end▁of▁sentence｜>",
         "<|return|>",
+        "</s>",
     ):
         if token in source:
             return token
