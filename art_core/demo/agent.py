@@ -77,7 +77,7 @@ async def _reply(
     client: AsyncOpenAI, model: str, messages: list[ChatCompletionMessageParam], max_tokens: int
 ) -> str:
     response = await client.chat.completions.create(
-        model=model, messages=messages, max_tokens=max_tokens, temperature=0
+        model=model, messages=messages, max_tokens=max_tokens
     )
     return response.choices[0].message.content or ""
 
