@@ -61,7 +61,8 @@ async def find_function(
 
 def search(index: Path, query: str, limit: int = RESULTS_SHOWN) -> list[str]:
     """Names of the pages that have any of the query's words, by BM25."""
-    words = re.findall(r"[^\W_]+", query)  # get_alive_threads is three words
+    # A name in code is looked for as a whole: one that was made up is found nowhere.
+    words = re.findall(r"\w+", query)
     if not words:
         return []
     expression = " OR ".join(f'"{word}"' for word in words)

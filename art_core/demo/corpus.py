@@ -80,9 +80,7 @@ class Corpus:
         connection = sqlite3.connect(path)
         try:
             with connection:
-                connection.execute(
-                    "CREATE VIRTUAL TABLE pages USING fts5(name, text, tokenize='porter')"
-                )
+                connection.execute("CREATE VIRTUAL TABLE pages USING fts5(name, text)")
                 connection.executemany(
                     "INSERT INTO pages VALUES (?, ?)",
                     [(page.name, page.text[:INDEXED_CHARACTERS]) for page in self.pages],

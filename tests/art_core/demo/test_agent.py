@@ -141,8 +141,9 @@ class TestSearch:
         assert found[0] == "math.gcd"
         assert len(found) == 5
 
-    def test_words_match_in_other_forms(self, corpus_index: Path) -> None:
-        assert "random.shuffle" in search(corpus_index, "shuffling lists in place")
+    def test_a_name_in_code_is_looked_for_as_a_whole(self, corpus_index: Path) -> None:
+        assert search(corpus_index, "list_of_all_thread_objects") == []
+        assert "sys.is_finalizing" in search(corpus_index, "the is_finalizing function")
 
     @pytest.mark.parametrize(
         "query", ['"', "NEAR(", "name:*", "a OR b AND NOT c", "^x", "-", "", "naïve 'quoted' text*"]
