@@ -111,6 +111,18 @@ async def together(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         raise
 
 
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work`` to its end, also when this task is cancelled meanwhile (then raise)."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("what had to be finished after a cancellation failed", exc_info=error)
+        raise
+
+
 def close_unstarted(rollouts: Sequence[object]) -> None:
     """Close coroutines that will never run, which Python would warn about."""
     for rollout in rollouts:

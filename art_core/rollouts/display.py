@@ -68,7 +68,7 @@ class LoopDisplay:
 
     def note(self, line: str) -> None:
         """A line above the bars."""
-        self._progress.console.print(line, highlight=False)
+        self._progress.console.print(line, highlight=False, soft_wrap=True)
 
     def summary(self, report: TrainReport) -> None:
         """The table at the end."""
@@ -77,16 +77,16 @@ class LoopDisplay:
 
 def _figures(metrics: Mapping[str, float]) -> str:
     parts = [
-        f"{label} {metrics[name]:{form}}"
-        for name, label, form in (
-            ("reward", "reward [bold]", ".3f"),
-            ("reward_spread", "[/]±", ".3f"),
-            ("groups_without_spread", "no spread", ".0%"),
-            ("loss", "loss", ".4f"),
-            ("kl", "kl", ".4f"),
-            ("seconds_gathering", "gathering", ".1f"),
-            ("seconds_training", "s, training", ".1f"),
+        shown.format(metrics[name])
+        for name, shown in (
+            ("reward", "reward [bold]{:.3f}[/]"),
+            ("reward_spread", "± {:.3f}"),
+            ("groups_without_spread", "no spread {:.0%}"),
+            ("rollouts_failed", "failed {:.0f}"),
+            ("loss", "loss {:.4f}"),
+            ("seconds_gathering", "gathered in {:.1f} s"),
+            ("seconds_training", "trained in {:.1f} s"),
         )
         if name in metrics
     ]
-    return " ".join(parts) + " s"
+    return "  ".join(parts)

@@ -196,11 +196,16 @@ class TrainableModel(Model[ConfigT], Generic[ConfigT]):
     ) -> TrainResult:
         """One training step on scored groups; the new adapter is live when it returns.
 
+        If this is cancelled, the step is finished first.
+
         Raises:
             ConfigError: there is no group, or a group has less than two trajectories.
             TrajectoryError: a trajectory can't be trained on; names it.
         """
-        return await self.backend().train(self, list(trajectory_groups), config or StepConfig())
+        from art_core.rollouts.attempts import to_its_end
+
+        groups = list(trajectory_groups)
+        return await to_its_end(self.backend().train(self, groups, config or StepConfig()))
 
     async def delete_checkpoints(
         self, best_checkpoint_metric: str = f"{VALIDATION_SPLIT}/reward"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import traceback
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from art_core.config import CaptureConfig
+from art_core.rollouts.attempts import to_its_end
 from art_core.rollouts.backend import RolloutMode
 from art_core.rollouts.capture import Capture, capturing
 from art_core.rollouts.play import ObservedRollout, current_play
@@ -24,9 +23,6 @@ from art_core.trajectories import (
 
 if TYPE_CHECKING:
     from art_core.rollouts.model import TrainableModel
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 NO_CALLS = "no model call reached this rollout"
 
@@ -66,7 +62,7 @@ async def run_rollout(
         raise
     finally:
         trajectory.set_access(None)
-        records = await _even_if_cancelled(backend.close_rollout(model, ticket.rollout_id))
+        records = await to_its_end(backend.close_rollout(model, ticket.rollout_id))
         fill(trajectory, records)
         if play is not None:
             play.observed.append(
@@ -98,15 +94,3 @@ def fill(trajectory: Trajectory, records: Sequence[Completion]) -> None:
         main = next(history for history in histories if last.id in history.completion_ids)
         trajectory.messages_and_choices = list(main.messages_and_choices)
         trajectory.tools = main.tools
-
-
-async def _even_if_cancelled(work: Coroutine[Any, Any, T]) -> T:
-    """Await ``work`` to its end, also when this task is cancelled meanwhile (then raise)."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.warning("a cancelled rollout couldn't be closed: %s", error)
-        raise

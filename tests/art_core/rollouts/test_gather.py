@@ -62,7 +62,8 @@ async def test_a_group_of_coroutines_can_simply_be_awaited() -> None:
 
 
 async def test_finished_trajectories_may_stand_among_coroutines() -> None:
-    pending = TrajectoryGroup([Trajectory(reward=0.5), rollout(1.0)])
+    items: list[Trajectory | Awaitable[Trajectory]] = [Trajectory(reward=0.5), rollout(1.0)]
+    pending = TrajectoryGroup(items)
     (group,) = await quietly([pending])
     assert rewards([group]) == [[0.5, 1.0]]
 
