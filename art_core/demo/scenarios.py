@@ -17,6 +17,8 @@ HELD_OUT_SHARE = 0.25
 MIN_TRAINING, MIN_HELD_OUT = 16, 8
 """Questions that there must be for a run to mean anything."""
 
+_SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)[.!?](?=\s+[^a-z])")
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
@@ -75,7 +77,7 @@ def first_sentence(documentation: str) -> str:
         line = " ".join(paragraph.split())
         if re.match(r"[\w.]+\(.*\)( *->.*)?$", line):
             continue
-        return re.split(r"(?<=[.!?])\s", line, maxsplit=1)[0].rstrip(".!?: ")
+        return _SENTENCE_END.split(line, maxsplit=1)[0].rstrip(".!?: ")
     return ""
 
 

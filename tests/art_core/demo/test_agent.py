@@ -142,7 +142,7 @@ class TestSearch:
         assert len(found) == 5
 
     def test_a_name_in_code_is_looked_for_as_a_whole(self, corpus_index: Path) -> None:
-        assert search(corpus_index, "list_of_all_thread_objects") == []
+        assert search(corpus_index, "get_alive_threads") == []
         assert "sys.is_finalizing" in search(corpus_index, "the is_finalizing function")
 
     @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ class TestQuestions:
         ("gcd(x, y) -> int\n\nReturn the divisor.", "Return the divisor"),
         ("numpy.dot(a, b, out=None)\n\nDot product of two arrays.", "Dot product of two arrays"),
         ("Use e.g.this thing! Or not.", "Use e.g.this thing"),
+        ("Clean up (e.g. Flush) all of it. Then go.", "Clean up (e.g. Flush) all of it"),
+        ("Like f. but not g. Or so.", "Like f. but not g"),
         ("f(x)", ""),
         ("", ""),
     ],
