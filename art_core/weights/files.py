@@ -21,7 +21,7 @@ class BaseModelFiles:
 
     path: Path
     name: str
-    """As the user asked for it: a built-in name, a hub id, or a folder's name."""
+    """What finds it again on this machine: a built-in name, a hub id, or a folder's path."""
     digest: str
     """`fingerprint` of the weights: an adapter trained on these names it."""
 
