@@ -71,8 +71,13 @@ class LoopDisplay:
         self._progress.console.print(line, highlight=False, soft_wrap=True)
 
     def summary(self, report: TrainReport) -> None:
-        """The table at the end."""
+        """The table at the end, and where to find the rest."""
         self._console.print(report.table())
+        self._console.print(f"run directory: {report.run_path}", highlight=False, soft_wrap=True)
+        if report.plot_path is not None:
+            self._console.print(
+                f"reward curve: {report.plot_path}", highlight=False, soft_wrap=True
+            )
 
 
 def _figures(metrics: Mapping[str, float]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import traceback
 from collections import Counter
+from pathlib import Path
+from types import TracebackType
 
 from art_core.errors import ConfigError, TooManyFailuresError
 
@@ -44,7 +46,7 @@ class Failures:
         self._kinds[kind] += 1
         self._first = self._first or error
         if self._kinds[kind] == 1:
-            logger.warning("a rollout failed", exc_info=error)
+            logger.warning("a rollout failed", exc_info=(type(error), error, _own_frames(error)))
         if self.count > self._allowed:
             self._stop(f"max_exceptions allows {self._described}")
         if self.count == self._total:
@@ -58,8 +60,9 @@ class Failures:
         return f"{self.count} of {self._total} rollouts failed: {kinds}"
 
     def _stop(self, reason: str) -> None:
+        first = traceback.format_exception_only(self._first)[0].strip()
         raise TooManyFailuresError(
-            f"{self.summary()}; {reason}. The first was {self._first!r}",
+            f"{self.summary()}; {reason}. The first was {first}",
             "Its traceback is above. Mend the agent, or allow more with max_exceptions.",
         ) from self._first
 
@@ -69,3 +72,12 @@ def _kind(error: Exception) -> tuple[str, ...]:
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return type(error).__name__, where
+
+
+def _own_frames(error: Exception) -> TracebackType | None:
+    """The traceback from where the agent's code begins; all of it if that is nowhere."""
+    ours = str(Path(__file__).parent)
+    frame = error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename.startswith(ours):
+        frame = frame.tb_next
+    return frame or error.__traceback__

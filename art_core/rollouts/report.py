@@ -85,8 +85,5 @@ class TrainReport:
             ("rollouts", f"{rollouts:,.0f} ({failed:,.0f} failed)"),
             ("sampled tokens", f"{tokens:,.0f}"),
             ("this start took", f"{self.seconds:,.0f} s"),
-            ("run", str(self.run_path)),
         ]
-        if self.plot_path is not None:
-            lines.append(("reward curve", str(self.plot_path)))
         return lines
