@@ -33,7 +33,7 @@ class GatewayServer:
         max_body_bytes: larger requests are refused.
 
     Raises:
-        ConfigError: an address beyond loopback without a key.
+        ConfigError: an address beyond loopback without a key, or a port out of range.
     """
 
     def __init__(
@@ -52,6 +52,8 @@ class GatewayServer:
                 "without an API key",
                 "Pass api_key=, or listen on 127.0.0.1.",
             )
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"port is {port}", "Ports go from 1 to 65535; 0 takes a free one.")
         self._host = host
         self._port = port
         self._registry = Registry()

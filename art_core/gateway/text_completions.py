@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -36,6 +36,16 @@ class TextFields(SamplingFields):
 
     prompt: str | Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1)]
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+    @field_validator("prompt", mode="wrap")
+    @classmethod
+    def _one_prompt(cls, prompt: object, check: ValidatorFunctionWrapHandler) -> str | list[int]:
+        try:
+            return check(prompt)
+        except ValidationError as error:
+            raise ValueError(
+                "a string or a list of token ids is needed; send several prompts one by one"
+            ) from error
 
 
 class TextCompletions:

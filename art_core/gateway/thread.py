@@ -115,15 +115,15 @@ def listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, proto)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ConfigError(f"can't listen on host {host!r}, port {port}: {error}") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listener.close()
-        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        if error.errno == errno.EADDRINUSE:
             raise PortTakenError(
                 f"port {port} on {host} is taken",
                 "Stop what listens there, or choose another port (0 takes a free one).",

@@ -244,7 +244,7 @@ def test_many_rollouts_at_once_cross_nothing(bench: Bench) -> None:
         ids: list[str] = []
         with openai.OpenAI(base_url=base, api_key=ticket.api_key, max_retries=0) as client:
             messages: list[dict[str, Any]] = [user(f"agent {number}")]
-            for turn in range(5):
+            for turn in range(3):
                 answer = ask(client, *messages)
                 message = answer.choices[0].message
                 ids.append(extra(answer.choices[0], "completion_id"))
@@ -252,10 +252,10 @@ def test_many_rollouts_at_once_cross_nothing(bench: Bench) -> None:
         return ticket.rollout_id, ids
 
     with ThreadPoolExecutor(32) as pool:
-        played = dict(pool.map(play, range(64)))
+        played = dict(pool.map(play, range(32)))
     for rollout_id, ids in played.items():
         completions = bench.server.close_rollout(rollout_id)
         assert [each.id for each in completions] == ids
         assert bench.records.by_rollout(rollout_id) == completions
         assert len({str(each.messages[0]) for each in completions}) == 1
-    assert len(bench.records) == 64 * 5
+    assert len(bench.records) == 32 * 3
