@@ -22,7 +22,7 @@ class KVCache:
 
     def __init__(self, layout: KVLayout, budget_bytes: int, *, share_trunks: bool = True) -> None:
         self.layout = layout
-        self._share_trunks = share_trunks
+        self.share_trunks = share_trunks
         blocks = budget_bytes // 2 // (layout.bytes_per_token * _BLOCK_SIZE)
         self.tree = BlockTree(blocks, _BLOCK_SIZE)
         self._pool = Pool(layout, blocks, _BLOCK_SIZE)
@@ -67,7 +67,7 @@ class KVCache:
 
     def seat(self, key: Hashable, match: Match, tokens: int) -> Seat | None:
         """A place for a request of ``tokens`` tokens, its matched prefix filled in."""
-        trunk = self._choose_trunk(match) if self._share_trunks else None
+        trunk = self._choose_trunk(match) if self.share_trunks else None
         start = trunk.length if trunk is not None else 0
         seat = self._take_row(key, trunk, tokens - start)
         if seat is None:

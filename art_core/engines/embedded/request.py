@@ -42,6 +42,8 @@ class Request:
     seat: Seat | None = None
     awaited: bool = False
     """Others wait for this prompt's KV."""
+    reseated: bool = False
+    """It has been, and nobody waits for it again."""
     stop_token_ids: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:

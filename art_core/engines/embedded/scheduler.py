@@ -99,8 +99,8 @@ class Scheduler:
     def prompt_computed(self, request: Request) -> None:
         """Make the KV of a whole prompt available to others, and share it if they wait."""
         self._store(request)
-        if request.awaited:
-            request.awaited = False
+        if request.awaited and self._cache.share_trunks:
+            request.reseated = True  # behind the same trunk as those that waited
             self._requeue(request)
 
     def _next_work(self, request: Request, budget: int) -> Work:
@@ -176,7 +176,7 @@ class Scheduler:
         All are chosen before any is seated, so that those of one prefix share a trunk.
         """
         chosen: list[tuple[Request, Match]] = []
-        leaders = [r for r in self.running if r.in_prompt and r.pending > 1]
+        leaders = [r for r in self.running if r.in_prompt and r.pending > 1 and not r.reseated]
         # Those behind the head of the queue may overtake the ones that wait for KV.
         for request in islice(self.waiting, 4 * self._max_running):
             if budget <= 0 or len(self.running) + len(chosen) >= self._max_running:
@@ -188,7 +188,7 @@ class Scheduler:
             chosen.append((request, match))
             pending = len(request.tokens) - match.length
             budget -= pending
-            if pending > 1:
+            if pending > 1 and not request.reseated:
                 leaders.append(request)
         return chosen
 
@@ -199,7 +199,7 @@ class Scheduler:
         return self._cache.match(request.adapter, tokens[: request.prompt_length], multiple=CHUNK)
 
     def _should_wait(self, request: Request, cached: int, leaders: Sequence[Request]) -> bool:
-        length = cached + _WORTH_WAITING_FOR
+        length = cached + (CHUNK if self._deterministic else _WORTH_WAITING_FOR)
         head = request.tokens[:length]
         for leader in leaders:
             if leader.adapter == request.adapter and leader.tokens[:length] == head:

@@ -1,0 +1,1 @@
+"""Scripts that measure what the documentation claims: ``python -m benchmarks.<name> [--json]``."""
