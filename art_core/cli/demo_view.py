@@ -56,4 +56,5 @@ def _score_table(report: DemoReport) -> Table:
 
 
 def _time_line(report: DemoReport) -> str:
-    return "took " + ", ".join(f"{phase} {s:.0f} s" for phase, s in report.seconds.items())
+    phases = ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in report.seconds.items())
+    return f"took {sum(report.seconds.values()):.0f} s: {phases}"

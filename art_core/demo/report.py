@@ -52,7 +52,9 @@ class DemoReport:
     rewards: list[float]
     """Mean training reward of each step."""
     seconds: dict[str, float]
-    """Wall time by phase; those of training are sums over all starts of the run."""
+    """Wall time of this start by phase."""
+    training_seconds: float
+    """Rollouts and training of all steps, earlier starts included."""
     engine_tokens_per_second: float
     """Sampled, over the time that rollouts took (searching and HTTP included)."""
     trainer_tokens_per_second: float
@@ -92,7 +94,8 @@ def read_report(
         trained=_score(rows, run.step),
         steps=run.step,
         rewards=[step["reward"] for step in steps],
-        seconds={**seconds, "rollouts": gathering, "training steps": training},
+        seconds=dict(seconds),
+        training_seconds=gathering + training,
         engine_tokens_per_second=sampled / gathering,
         trainer_tokens_per_second=computed / training,
         peak_memory_bytes=_peak_memory(),

@@ -13,7 +13,7 @@ from art_core.demo.corpus import load_corpus
 from art_core.demo.grading import grade, reciprocal_rank
 from art_core.demo.report import DemoReport, Score, read_report
 from art_core.demo.scenarios import Scenario, Scenarios, make_scenarios
-from art_core.rollouts import TrainableModel, train
+from art_core.rollouts import StepReport, TrainableModel, train
 from art_core.trajectories import Trajectory
 from art_core.weights import OnProgress, resolve
 
@@ -91,8 +91,9 @@ async def run_demo(settings: DemoSettings, *, on_progress: OnProgress | None = N
             scenarios.training,
             settings.train_config(),
             validation=scenarios.held_out,
+            on_step=clock.step,
         )
-        clock.lap("evaluation and training")
+        clock.lap("evaluation")
     return read_report(
         report.run_path,
         corpus=corpus,
@@ -133,13 +134,20 @@ def copying_score(scenarios: Scenarios, index: Path) -> Score:
 
 
 class _Clock:
-    """Wall time by phase."""
+    """Wall time by phase, of this start."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
         self.laps: dict[str, float] = {}
 
     def lap(self, phase: str) -> None:
+        """All the time since the last lap that belongs to no other phase."""
         now = time.monotonic()
         self.laps[phase] = now - self._last
         self._last = now
+
+    def step(self, step: StepReport) -> None:
+        for phase, metric in (("rollouts", "seconds_gathering"), ("training", "seconds_training")):
+            seconds = step.metrics[metric]
+            self.laps[phase] = self.laps.get(phase, 0.0) + seconds
+            self._last += seconds
