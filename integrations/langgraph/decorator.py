@@ -9,7 +9,7 @@ import inspect
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from langgraph.errors import GraphRecursionError
 
@@ -36,6 +36,8 @@ RewardFunction = Callable[..., RewardResult | Awaitable[RewardResult]]
 class Rollout(Generic[P, R]):
     """A function that runs a graph. `play` makes a rollout of a call of it."""
 
+    __name__: str
+
     def __init__(
         self,
         function: Callable[P, R],
@@ -55,14 +57,15 @@ class Rollout(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
 
-    def __get__(self, owner: object, cls: type | None = None) -> Self:
+    def __get__(self, owner: object, cls: type | None = None) -> Rollout[..., R]:
         """Methods can be decorated, too."""
         if owner is None:
             return self
         function = cast("Callable[..., R]", self._function)
         bound = functools.partial(function, owner)
-        return type(self)(
-            cast("Callable[P, R]", functools.update_wrapper(bound, function)),
+        kind: type[Rollout[..., R]] = type(self)
+        return kind(
+            functools.update_wrapper(bound, function),
             models=self.models,
             train=self._train,
             reward=self._reward,
@@ -97,7 +100,7 @@ class Rollout(Generic[P, R]):
         rewards = rewards_by_policy(outcome.reward, list(trajectories))
         for name, trajectory in trajectories.items():
             trajectory.reward = rewards[name]
-            _describe(trajectory, outcome)
+            _describe(trajectory, outcome, rollouts)
         return trajectories
 
     async def _run(
@@ -197,7 +200,7 @@ def _all_models(
     return tuple(by_name.values())
 
 
-def _describe(trajectory: Trajectory, outcome: Outcome) -> None:
+def _describe(trajectory: Trajectory, outcome: Outcome, rollouts: OpenRollouts) -> None:
     if outcome.answer is not None:
         trajectory.metadata["answer"] = describe_answer(outcome.answer)
     if outcome.note:
@@ -208,6 +211,15 @@ def _describe(trajectory: Trajectory, outcome: Outcome) -> None:
         trajectory.status = TrajectoryStatus.FAILED
         trajectory.error = outcome.error
         trajectory.metadata["failed_node"] = outcome.failed_node
+    elif not trajectory.histories:
+        trajectory.status = TrajectoryStatus.FAILED
+        trajectory.error = _no_calls(rollouts)
+
+
+def _no_calls(rollouts: OpenRollouts) -> str:
+    others = ", ".join(f"{node!r} ({count})" for node, count in rollouts.untouched.items())
+    seen = f"Calls that kept their own model came from {others}." if others else "None was seen."
+    return f"no model call of the nodes that are trained reached the policy. {seen}"
 
 
 def _ours(error: BaseException) -> ConfigError | None:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from typing import Any
 
+import openai
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import BaseMessage
@@ -82,7 +84,7 @@ class PolicyChatModel(BaseChatOpenAI):
             client.api_key = key
 
 
-def chat_model(model: TrainableModel[Any], **options: Any) -> PolicyChatModel:
+def chat_model(model: TrainableModel[Any], /, **options: Any) -> PolicyChatModel:
     """The policy of ``model`` as a LangChain `BaseChatModel`.
 
     Args:
@@ -100,6 +102,9 @@ def chat_model(model: TrainableModel[Any], **options: Any) -> PolicyChatModel:
             f"chat_model() was given {', '.join(taken)}",
             "The policy decides which model answers, and where; leave it out.",
         )
+    client, async_client = _connections()
+    options.setdefault("http_client", client)
+    options.setdefault("http_async_client", async_client)
     metadata = {**options.pop("metadata", {}), POLICY_KEY: model.name}
     return PolicyChatModel(
         policy=model,
@@ -109,3 +114,13 @@ def chat_model(model: TrainableModel[Any], **options: Any) -> PolicyChatModel:
         metadata=metadata,
         **options,
     )
+
+
+@cache
+def _connections() -> tuple[openai.DefaultHttpxClient, openai.DefaultAsyncHttpxClient]:
+    """HTTP clients that keep no connection open, so that any event loop may use them and
+    nobody needs to close them. (LangChain's own belong to the loop that used them first.)"""
+    limits = type(openai.DEFAULT_CONNECTION_LIMITS)(
+        max_connections=None, max_keepalive_connections=0
+    )
+    return openai.DefaultHttpxClient(limits=limits), openai.DefaultAsyncHttpxClient(limits=limits)

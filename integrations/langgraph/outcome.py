@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage
-from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
 
 from art_core.errors import RewardError
 from art_core.trajectories import check_reward
-
-_JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
-
 
 RewardResult = float | Mapping[str, float] | None
 """One reward for all policies of a rollout, or one each; None: a judge scores."""
@@ -67,16 +65,11 @@ def is_number(value: object) -> bool:
 
 
 def describe_answer(answer: Any) -> JsonValue:
-    """The answer as the trajectory's metadata keeps it: JSON, a message's text, or its print."""
+    """The answer as JSON, for the trajectory's metadata; of messages the (last) text."""
     if isinstance(answer, BaseMessage):
         return answer.text
     if isinstance(answer, dict) and "messages" in answer:
         messages = cast("list[Any]", answer["messages"])
         if messages and isinstance(messages[-1], BaseMessage):
             return messages[-1].text
-    if isinstance(answer, BaseModel):
-        return cast("JsonValue", answer.model_dump(mode="json"))
-    try:
-        return _JSON.validate_python(answer)
-    except ValidationError:
-        return str(cast("object", answer))
+    return cast("JsonValue", to_jsonable_python(answer, fallback=str))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
@@ -28,6 +29,8 @@ class OpenRollouts:
     trajectories: Mapping[str, Trajectory]
     """By the names of their models."""
     tracker: RunTracker
+    untouched: Counter[str]
+    """Calls that kept their own model, by node."""
 
 
 @asynccontextmanager
@@ -48,20 +51,24 @@ async def open_rollouts(
         before = tracker.get(), _current.get()
         tracker.set(run_tracker)
         _current.set(models[0])
-        current_router.set(_by_caller(routers, main=models[0].name, train=train))
+        rollouts = OpenRollouts(trajectories=trajectories, tracker=run_tracker, untouched=Counter())
+        current_router.set(_by_caller(routers, models[0].name, train, rollouts.untouched))
         try:
-            yield OpenRollouts(trajectories=trajectories, tracker=run_tracker)
+            yield rollouts
         finally:
             # By value: the end may run in another task, where a token isn't valid.
             tracker.set(before[0])
             _current.set(before[1])
 
 
-def _by_caller(routers: Mapping[str, Router], *, main: str, train: Train) -> Router:
+def _by_caller(
+    routers: Mapping[str, Router], main: str, train: Train, untouched: Counter[str]
+) -> Router:
     def route() -> Route:
         who = caller()
         policy = policy_of(who, train)
         if policy is None:
+            untouched[who.tags.get("node", "no node")] += 1
             return Route(ticket=None)
         if policy == MAIN:
             policy = who.policy if who.policy is not None and who.policy in routers else main

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncGenerator, Generator
-from pathlib import Path
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -48,16 +47,20 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
     assert attempts == []
 
 
-@pytest.fixture
-async def scripted_backend(tmp_path: Path) -> AsyncGenerator[ScriptedBackend]:
-    backend = ScriptedBackend(tmp_path)
+@pytest.fixture(scope="module")
+def scripted_backend(tmp_path_factory: pytest.TempPathFactory) -> Generator[ScriptedBackend]:
+    backend = ScriptedBackend(tmp_path_factory.mktemp("records"))
     yield backend
-    await backend.close()
+    backend.stop()
 
 
-@pytest.fixture
-async def policy(scripted_backend: ScriptedBackend) -> Policy:
+@pytest.fixture(scope="module")
+def policy(scripted_backend: ScriptedBackend) -> Policy:
     """A registered policy that answers by script."""
-    model = TrainableModel[Any](name="policy", project="zoo", base_model="scripted")
-    await model.register(scripted_backend)
-    return model
+    return scripted_backend.new_policy("policy")
+
+
+@pytest.fixture(scope="module")
+def writer(scripted_backend: ScriptedBackend) -> Policy:
+    """A second one."""
+    return scripted_backend.new_policy("writer")

@@ -23,8 +23,12 @@ class Provider(ThreadingHTTPServer):
         self.requests: list[dict[str, Any]] = []
 
     @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server_port}"
+
+    @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
+        return f"http://{self.host}/v1"
 
 
 @contextmanager
@@ -47,8 +51,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        headers = {name.lower(): value for name, value in self.headers.items()}
         cast("Provider", self.server).requests.append(
-            {"path": self.path, "headers": dict(self.headers), "body": body}
+            {"path": self.path, "headers": headers, "body": body}
         )
         messages = body["messages"]
         text = json.dumps(messages)

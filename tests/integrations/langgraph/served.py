@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from art_core.chat import TemplateFormat, chat_format_for
-from art_core.config import StepConfig
+from art_core.config import CaptureConfig, StepConfig
 from art_core.engines.protocol import AdapterRef, Chunk, EngineInfo
 from art_core.gateway import GatewayServer, Policy
 from art_core.rollouts import Model, TrainableModel
 from art_core.rollouts.backend import RolloutMode, RolloutTicket, TrainResult
 from art_core.runs import RunDirectory
 from art_core.runs.records import RecordStore
-from art_core.trajectories import Completion, SamplingParams, TrajectoryGroup
+from art_core.trajectories import Completion, SamplingParams, Trajectory, TrajectoryGroup
 from tests.art_core.chat.conftest import SMOLLM2_TEMPLATE, make_tokenizer
 from tests.integrations.langgraph.script import marker_of, reply_to
 
@@ -90,6 +92,17 @@ class ScriptedBackend:
         self._records: dict[str, RecordStore] = {}
         self._chat = chat_format_for(make_tokenizer(SMOLLM2_TEMPLATE))
 
+    def new_policy(self, name: str, *agent_hosts: str) -> TrainableModel[Any]:
+        """A model that is registered here and captures calls to these hosts (or to OpenAI)."""
+        capture = CaptureConfig(hosts=agent_hosts) if agent_hosts else CaptureConfig()
+        model = TrainableModel[Any](
+            name=name, project="zoo", base_model="scripted", capture=capture
+        )
+        # In a thread of its own: the caller may have an event loop running.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asyncio.run, model.register(self)).result()
+        return model
+
     async def register(self, model: Model[Any]) -> None:
         records = RecordStore(self._folder / f"{model.name}.sqlite")
         self._records[model.name] = records
@@ -136,6 +149,20 @@ class ScriptedBackend:
         return 0
 
     async def close(self) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         self._gateway.stop()
         for records in self._records.values():
             records.close()
+
+
+async def records_of(model: TrainableModel[Any], trajectory: Trajectory) -> list[Completion]:
+    """What was recorded of a trajectory's calls."""
+    ids = [each for history in trajectory.histories for each in history.completion_ids]
+    return await model.backend().completions(model, ids)
+
+
+async def nodes_of(model: TrainableModel[Any], trajectory: Trajectory) -> list[str]:
+    """The nodes that they came from."""
+    return sorted(record.tags["node"] for record in await records_of(model, trajectory))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 
@@ -32,8 +32,8 @@ def question(marker: str) -> dict[str, Any]:
 class Tools:
     """What a graph is built from: chat models, and whether its nodes are synchronous."""
 
-    chat: Callable[..., ChatOpenAI]
-    """A `ChatOpenAI` of the graph's author; keyword arguments go to its constructor."""
+    chat: Callable[..., BaseChatModel]
+    """The chat model of the graph's author; keyword arguments go to its constructor."""
     openai: Callable[[], Any]
     """A plain openai client of the graph's author, synchronous or not like the nodes."""
     model: str

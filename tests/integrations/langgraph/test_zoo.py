@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from art_core.rollouts import TrainableModel
-from art_core.trajectories import Completion, Trajectory
 from integrations.langgraph import rollout
 from tests.integrations.langgraph.author import author
+from tests.integrations.langgraph.served import records_of
 from tests.integrations.langgraph.shapes import MODES, Graph, Mode, Shape, plain, run, run_sync
 from tests.integrations.langgraph.zoo_flow import FLOW
 from tests.integrations.langgraph.zoo_models import MODELS
@@ -48,28 +49,45 @@ async def undecorated(policy: Policy, shape: Shape, mode: Mode) -> dict[str, Any
         return dict(zip(MARKERS, map(plain, await asyncio.gather(*runs)), strict=True))
 
 
-async def records_of(policy: Policy, trajectory: Trajectory) -> list[Completion]:
-    ids = [each for history in trajectory.histories for each in history.completion_ids]
-    return await policy.backend().completions(policy, ids)
+REFUSED = pytest.mark.xfail(
+    strict=True, reason="the gateway refuses to constrain sampling: tool_choice, JSON mode"
+)
+ZOO = [*FLOW, *MODELS]
+
+
+def marks(shape: Shape) -> Any:
+    return REFUSED if shape.needs == "constrained output" else ()
 
 
 def table() -> list[Any]:
-    refused = pytest.mark.xfail(
-        strict=True, reason="the gateway refuses to constrain sampling: tool_choice, JSON mode"
-    )
+    return [pytest.param(shape, id=shape.name, marks=marks(shape)) for shape in ZOO]
+
+
+def in_one_mode() -> list[Any]:
     return [
-        pytest.param(
-            shape, id=shape.name, marks=refused if shape.needs == "constrained output" else ()
-        )
-        for shape in [*FLOW, *MODELS]
+        pytest.param(shape, mode, id=f"{shape.name}-{mode}", marks=marks(shape))
+        for shape, mode in zip(ZOO, itertools.cycle(MODES), strict=False)
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shape", table())
 async def test_calls_belong_to_their_rollout_and_node(
     shape: Shape, mode: Mode, policy: Policy
 ) -> None:
+    await check(shape, mode, policy)
+
+
+@pytest.mark.parametrize(("shape", "mode"), in_one_mode())
+async def test_calls_belong_to_their_rollout_and_node_in_one_mode(
+    shape: Shape, mode: Mode, policy: Policy
+) -> None:
+    """The diagonal of the table above: each graph once, each mode often."""
+    await check(shape, mode, policy)
+
+
+async def check(shape: Shape, mode: Mode, policy: Policy) -> None:
     expected = await undecorated(policy, shape, mode)
     states: dict[str, Any] = {}
     async with author(None, mode) as tools:
