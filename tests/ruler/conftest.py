@@ -11,7 +11,7 @@ import pytest
 from ruler import OpenAIServer, Patience, Ruler
 from tests.ruler.fake_judge import FakeJudge, running_judge
 
-QUICK = Patience(first_wait=0.01, longest_wait=0.2, timeout=0.6)
+QUICK = Patience(first_wait=0.01, longest_wait=0.2, timeout=60)
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
             error = {"message": "no money", "type": "fake", "code": "insufficient_quota"}
             self.send(429, {"error": error})
         elif behaviour == "hang":
-            time.sleep(1.5)
+            time.sleep(6)
             self.close_connection = True
         elif behaviour == "hang up":
             self.close_connection = True
@@ -205,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
         self.end_headers()
-        for at in range(min(len(data), 30)):
+        for at in range(len(data)):
             self.wfile.write(data[at : at + 1])
             self.wfile.flush()
             time.sleep(0.05)

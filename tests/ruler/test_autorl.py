@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import art_core as art
+from art_core.config import CaptureConfig
 from art_core.errors import ConfigError, ScenarioError
 from art_core.trajectories import TrajectoryGroup
 from ruler import (
@@ -220,3 +221,24 @@ async def test_the_policys_base_model_can_judge(
     await ruler.score(TrajectoryGroup([trajectory("a"), trajectory("c")]))
     twin = art.TrainableModel(name="bot-judge", project="tests", base_model=model.base_model)
     assert backend.run_directory(twin).step == 0
+
+
+async def test_a_judge_asked_inside_a_rollout_is_no_part_of_it(
+    backend: art.LocalBackend, tiny_model_folder: Path, make_ruler: MakeRuler, fake_judge: FakeJudge
+) -> None:
+    """Even where the judge's host is one whose calls go to the policy."""
+    host = fake_judge.url.removeprefix("http://").removesuffix("/v1")
+    model = art.TrainableModel(
+        name="captured",
+        project="tests",
+        base_model=str(tiny_model_folder),
+        capture=CaptureConfig(hosts=(host,)),
+    )
+    await model.register(backend)
+    async with model.rollout("x") as rollout:
+        scored = await make_ruler().score(
+            TrajectoryGroup([trajectory("quality=0.1"), trajectory("quality=0.2")])
+        )
+    assert [one.reward for one in scored] == [0.1, 0.2]
+    assert len(fake_judge.requests) == 1
+    assert rollout.histories == []
