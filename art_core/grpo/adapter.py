@@ -70,14 +70,18 @@ class Adapter:
                     f"lora.target_modules is {targets!r}: {error}",
                     "Name linear layers of this model, or use 'all-linear'.",
                 ) from error
-        self.peft_model: Any = wrapped
+        self._peft_model: Any = wrapped
+        self._reference_folder: Path | None = None
         self._saved_config = config
         config.base_model_name_or_path = base_name or config.base_model_name_or_path
         config.revision = base_digest or config.revision
 
     def save(self, folder: Path) -> None:
         """Write the adapter as PEFT does, for `peft.PeftModel.from_pretrained`."""
-        state = get_peft_model_state_dict(self.peft_model, adapter_name=POLICY)
+        # "auto", the default, asks the model hub whether the vocabulary was resized.
+        state = get_peft_model_state_dict(
+            self._peft_model, adapter_name=POLICY, save_embedding_layers=False
+        )
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
         save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
         training, self._saved_config.inference_mode = self._saved_config.inference_mode, True
@@ -91,7 +95,7 @@ class Adapter:
             RunDamagedError: they aren't this adapter's.
         """
         path = folder / WEIGHTS_FILE
-        result = set_peft_model_state_dict(self.peft_model, load_file(path), adapter_name=POLICY)
+        result = set_peft_model_state_dict(self._peft_model, load_file(path), adapter_name=POLICY)
         missing = [name for name in result.missing_keys if f".{POLICY}." in name]
         if missing or result.unexpected_keys:
             raise RunDamagedError(
@@ -99,24 +103,39 @@ class Adapter:
                 "Resume with the same base model and LoRA settings.",
             )
 
-    def load_reference(self, folder: Path) -> None:
-        """Make another adapter of the same base available to `reference`."""
-        self.peft_model.load_adapter(str(folder), REFERENCE, is_trainable=False)
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """What the optimizer changes, by name."""
+        model: nn.Module = self._peft_model
+        return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
     @contextmanager
-    def reference(self) -> Generator[None]:
-        """Inside, the model is the reference: the one loaded, else the base model."""
-        if REFERENCE not in self.peft_model.peft_config:
-            with self.peft_model.disable_adapter():
+    def reference(self, adapter: Path | None) -> Generator[None]:
+        """Inside, the model is the base, or has ``adapter``'s weights.
+
+        Raises:
+            ConfigError: the folder doesn't hold an adapter of this model.
+        """
+        if adapter is None:
+            with self._peft_model.disable_adapter():
                 yield
             return
-        self.peft_model.set_adapter(REFERENCE, inference_mode=True)
+        self._load_reference(adapter)
+        self._peft_model.set_adapter(REFERENCE, inference_mode=True)
         try:
             yield
         finally:
-            self.peft_model.set_adapter(POLICY)
+            self._peft_model.set_adapter(POLICY)
 
-
-def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that the optimizer changes, by name."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+    def _load_reference(self, folder: Path) -> None:
+        if self._reference_folder == folder:
+            return
+        if self._reference_folder is not None:
+            self._peft_model.delete_adapter(REFERENCE)
+        try:
+            self._peft_model.load_adapter(str(folder), REFERENCE, is_trainable=False)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ConfigError(
+                f"kl_adapter is {folder}: {error}",
+                "Give the folder of a PEFT adapter of this base.",
+            ) from error
+        self._reference_folder = folder

@@ -10,6 +10,7 @@ keys 0 … i. Forward gives the output, [B, H, n, D], and the log-sum-exp of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -62,8 +63,8 @@ def portable_backward(
     """Backward of `portable_forward` (FlashAttention-2's formulas, arXiv 2307.08691, §3.1)."""
     weights = (_scores(q, k, causal, scale) - lse.unsqueeze(-1)).exp()
     grad_v = weights.to(v.dtype).transpose(-1, -2) @ grad
-    along = (grad.float() * output.float()).sum(-1, keepdim=True)
-    slope = weights * ((grad @ v.transpose(-1, -2)).float() - along)
+    along = (grad.to(lse.dtype) * output.to(lse.dtype)).sum(-1, keepdim=True)
+    slope = weights * ((grad @ v.transpose(-1, -2)).to(lse.dtype) - along)
     slope = slope.mul_(_scale(q, scale)).to(q.dtype)
     return slope @ k, slope.transpose(-1, -2) @ q, grad_v
 
@@ -73,7 +74,8 @@ def _scale(q: Tensor, scale: float | None) -> float:
 
 
 def _scores(q: Tensor, k: Tensor, causal: bool, scale: float | None) -> Tensor:
-    scores = (q @ k.transpose(-1, -2)).float().mul_(_scale(q, scale))
+    scores = (q @ k.transpose(-1, -2)).to(torch.promote_types(q.dtype, torch.float32))
+    scores.mul_(_scale(q, scale))
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(later, float("-inf"))
@@ -93,9 +95,14 @@ def tree_block_mask(segments: Sequence[Segment], device: torch.device) -> Any:
     return create_block_mask(sees, None, None, nodes, nodes, device=str(device))
 
 
+@cache
+def _compiled_flex() -> Any:
+    return torch.compile(flex_attention)
+
+
 def flex(q: Tensor, k: Tensor, v: Tensor, block_mask: Any, scale: float | None) -> Tensor:
-    """q [H, N, D], k and v [K, N, D] to [N, H, D], compiled on CUDA."""
-    attention: Any = torch.compile(flex_attention) if q.is_cuda else flex_attention
+    """q [H, N, D], k and v [K, N, D] to [N, H, D]; without compiling (off CUDA) only forward."""
+    attention: Any = _compiled_flex() if q.is_cuda else flex_attention
     output = attention(
         q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0),
         block_mask=block_mask, scale=scale, enable_gqa=len(k) != len(q),

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 
@@ -31,16 +30,18 @@ class Part(NamedTuple):
     matches: Callable[[nn.Module], bool]
     forward: Callable[..., Any]
     """Called with the module before its arguments."""
+    needs_tree: bool = False
 
 
-def make_lean(model: nn.Module, agrees: Callable[[], bool]) -> list[str]:
+def make_lean(model: nn.Module, agrees: Callable[[], bool], *, trees: bool = True) -> list[str]:
     """Replace what can be; returns the names of the kinds of parts that were.
 
     Args:
         agrees: whether ``model`` still computes what it did.
+        trees: whether it is given trees.
     """
     kept: list[str] = []
-    for part in PARTS:
+    for part in (part for part in PARTS if trees or not part.needs_tree):
         modules = [m for m in model.modules() if part.matches(m) and "forward" not in vars(m)]
         for module in modules:
             module.forward = partial(part.forward, module)
@@ -137,8 +138,8 @@ def _rotary_attention(
         query, key = module.q_norm(query), module.k_norm(key)
     cos, sin = (half_angles(x) for x in position_embeddings)
     query, key = Rotary.apply(query, cos, sin), Rotary.apply(key, cos, sin)
-    heads_first = (x.transpose(0, 1) for x in (query, key, value))
-    output = attend(*heads_first, prefix_tree, module.scaling)
+    query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+    output = attend(query, key, value, prefix_tree, module.scaling)
     return module.o_proj(output.view(1, nodes, -1)), None
 
 
@@ -152,5 +153,5 @@ PARTS = (
     Part("RMSNorm", _is_norm, _norm),
     Part("RMSNorm (1 + weight)", _is_norm, _norm_plus_one),
     Part("SwiGLU", _is_swiglu, _swiglu),
-    Part("rotary attention", _is_rotary_attention, _rotary_attention),
+    Part("rotary attention", _is_rotary_attention, _rotary_attention, needs_tree=True),
 )

@@ -19,8 +19,9 @@ from torch.nn.functional import silu
 from art_core.grpo.lora_linear import (
     Frozen,
     Layer,
+    adapter_gradients,
     apply_layer,
-    layer_gradients,
+    input_gradient,
     zip_layers,
 )
 
@@ -33,7 +34,8 @@ class RMSNorm(torch.autograd.Function):
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
         scale = (norm.square_().div_(x.shape[-1]).add_(eps)).rsqrt_()
         ctx.save_for_backward(x, weight, scale)
-        return (x * scale.to(x.dtype)).mul_(weight)
+        y = torch.empty_like(x)
+        return torch.mul(x, scale, out=y).mul_(weight)  # in fp32, rounded to x's dtype
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
@@ -41,7 +43,7 @@ class RMSNorm(torch.autograd.Function):
         grad_x = grads[0] * weight
         along = torch.linalg.vecdot(grad_x, x).unsqueeze(-1).float()
         along.mul_(scale**3).div_(-x.shape[-1])
-        grad_x.mul_(scale.to(x.dtype)).addcmul_(x, along.to(x.dtype))
+        grad_x.mul_(scale).addcmul_(x, along.to(x.dtype))
         return grad_x, None, None
 
 
@@ -92,12 +94,13 @@ class _SwiGLU(torch.autograd.Function):
         x, gated, raised, *adapters = ctx.saved_tensors
         gate, up, down = zip_layers(ctx.frozen, adapters)
         activated = silu(gated)
-        hidden = activated * raised
-        grad_hidden, *down_ab = layer_gradients(grads[0], hidden, down, None)
-        del hidden
+        down_ab = adapter_gradients(grads[0], activated * raised, down)
+        grad_hidden = input_gradient(grads[0], down)
         grad_raised = activated.mul_(grad_hidden)
         grad_gated = torch.ops.aten.silu_backward(grad_hidden.mul_(raised), gated)
-        wanted = ctx.needs_input_grad[0]
-        grad_x, *gate_ab = layer_gradients(grad_gated, x, gate, None, wanted=wanted)
-        grad_x, *up_ab = layer_gradients(grad_raised, x, up, grad_x, wanted=wanted)
+        gate_ab = adapter_gradients(grad_gated, x, gate)
+        up_ab = adapter_gradients(grad_raised, x, up)
+        grad_x: Tensor | None = None
+        if ctx.needs_input_grad[0]:
+            grad_x = input_gradient(grad_raised, up, input_gradient(grad_gated, gate))
         return grad_x, None, *gate_ab, *up_ab, *down_ab

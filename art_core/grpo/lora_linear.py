@@ -21,6 +21,8 @@ from peft.tuners.lora import Linear as LoraLinear
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+_MERGED = (torch.float32, torch.float64)
+
 
 class Frozen(NamedTuple):
     """A frozen layer: weight [O, I], bias [O], and the scale ``s`` of its adapter."""
@@ -65,33 +67,31 @@ def apply_layer(x: Tensor, layer: Layer) -> Tensor:
     (weight, bias, scale), a, b = layer
     if a is None or b is None:
         return linear(x, weight, bias)
-    if weight.dtype == torch.float32:
+    if weight.dtype in _MERGED:
         return linear(x, _merged(layer), bias)
     y = linear(x, weight, bias)
     return y.addmm_(x @ a.to(x.dtype).T, b.to(x.dtype).T, alpha=scale)
 
 
-def layer_gradients(
-    grad: Tensor, x: Tensor, layer: Layer, grad_x: Tensor | None, *, wanted: bool = True
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of ``x``, ``a`` and ``b`` from that of the output, ``grad`` [N, O].
+def adapter_gradients(grad: Tensor, x: Tensor, layer: Layer) -> list[Tensor | None]:
+    """Gradients of ``a`` and ``b`` from that of the output, [N, O], and the input, [N, I]."""
+    if layer.a is None or layer.b is None:
+        return [None, None]
+    inner = (grad @ layer.b.to(x.dtype)).mul_(layer.frozen.scale)
+    grad_a = (inner.T @ x).to(layer.a.dtype)
+    grad_b = ((x @ layer.a.to(x.dtype).T).T @ grad).T.to(layer.b.dtype)
+    return [grad_a, grad_b.mul_(layer.frozen.scale)]
 
-    Args:
-        grad_x: [N, I]; the gradient of ``x`` is added to it in place; None: a new tensor.
-        wanted: whether the gradient of ``x`` is.
-    """
+
+def input_gradient(grad: Tensor, layer: Layer, total: Tensor | None = None) -> Tensor:
+    """Gradient of the input, [N, I], from that of the output; added to ``total`` in place."""
     (weight, _, scale), a, b = layer
     if a is None or b is None:
-        return (_add_product(grad_x, grad, weight) if wanted else None), None, None
-    low, up = a.to(x.dtype), b.to(x.dtype)
-    inner = (grad @ up).mul_(scale)
-    grad_a = (inner.T @ x).to(a.dtype)
-    grad_b = ((x @ low.T).T @ grad).T.to(b.dtype).mul_(scale)
-    if not wanted:
-        return None, grad_a, grad_b
-    if weight.dtype == torch.float32:
-        return _add_product(grad_x, grad, _merged(layer)), grad_a, grad_b
-    return _add_product(grad_x, grad, weight).addmm_(inner, low), grad_a, grad_b
+        return _add_product(total, grad, weight)
+    if weight.dtype in _MERGED:
+        return _add_product(total, grad, _merged(layer))
+    inner = (grad @ b.to(grad.dtype)).mul_(scale)
+    return _add_product(total, grad, weight).addmm_(inner, a.to(grad.dtype))
 
 
 def _merged(layer: Layer) -> Tensor:
@@ -124,10 +124,9 @@ class _Linears(torch.autograd.Function):
         grad_x: Tensor | None = None
         grad_adapters: list[Tensor | None] = []
         for grad, layer in zip(grads, zip_layers(ctx.frozen, adapters), strict=True):
-            grad_x, *ab = layer_gradients(
-                grad, x, layer, grad_x, wanted=ctx.needs_input_grad[0]
-            )
-            grad_adapters += ab
+            grad_adapters += adapter_gradients(grad, x, layer)
+            if ctx.needs_input_grad[0]:
+                grad_x = input_gradient(grad, layer, grad_x)
         return grad_x, None, *grad_adapters
 
 

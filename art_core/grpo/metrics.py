@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, pstdev
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from art_core.grpo.rows import Batch
+from art_core.grpo.update import Pass
 from art_core.trajectories import TrajectoryGroup
 
 
@@ -60,6 +63,9 @@ class StepMetrics:
     """Forward passes in one update."""
     seconds_pack: float
     seconds_reference: float
+    """The KL term's reference."""
+    seconds_old: float
+    """Log-probabilities at the batch's start, where the first forward pass doesn't give them."""
     seconds_forward: float
     seconds_backward: float
     seconds_optimizer: float
@@ -74,8 +80,8 @@ class StepMetrics:
         return flat | {f"reward/{name}": value for name, value in scenarios.items()}
 
 
-def reward_statistics(groups: Sequence[TrajectoryGroup]) -> tuple[float, float, dict[str, float]]:
-    """Mean, standard deviation and mean by scenario of all rewards that are set."""
+def reward_statistics(groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    """The fields of `StepMetrics` about rewards, from all rewards that are set."""
     by_scenario: dict[str, list[float]] = {}
     rewards: list[float] = []
     for group in groups:
@@ -83,16 +89,59 @@ def reward_statistics(groups: Sequence[TrajectoryGroup]) -> tuple[float, float, 
         rewards += scored
         if scored and "scenario_id" in group.metadata:
             by_scenario.setdefault(str(group.metadata["scenario_id"]), []).extend(scored)
-    if not rewards:
-        return 0.0, 0.0, {}
-    means = {name: fmean(values) for name, values in by_scenario.items()}
-    return fmean(rewards), pstdev(rewards), means
+    return {
+        "reward_mean": fmean(rewards) if rewards else 0.0,
+        "reward_std": pstdev(rewards) if rewards else 0.0,
+        "reward_by_scenario": {name: fmean(values) for name, values in by_scenario.items()},
+    }
 
 
-def quantiles(values: Tensor, at: Sequence[float]) -> list[float]:
-    """Quantiles of [T] values by nearest rank; of an empty tensor, 1s (torch.quantile is limited
-    to 16M elements)."""
-    if values.numel() == 0:
+def token_statistics(passes: Sequence[Pass]) -> dict[str, Any]:
+    """The fields of `StepMetrics` about trained tokens, from what the passes gave."""
+    losses = [part.loss for part in passes if part.loss is not None]
+
+    def column(name: str) -> Tensor:
+        return torch.cat([torch.empty(0), *(getattr(loss, name).cpu().float() for loss in losses)])
+
+    gap = column("gap").abs()
+    entropy = [part.entropy.cpu() for part in passes if part.entropy is not None]
+    low, middle, high = _quantiles(column("ratio"), (0.01, 0.5, 0.99))
+    return {
+        "loss": sum(float(loss.total) for loss in losses),
+        "entropy": _mean(torch.cat([torch.empty(0), *entropy]), 0.0),
+        "kl": _mean(column("kl"), 0.0),
+        "ratio_p01": low,
+        "ratio_p50": middle,
+        "ratio_p99": high,
+        "clip_share": _mean(column("clipped"), 0.0),
+        "correction_mean": _mean(column("correction"), 1.0),
+        "sampler_gap_mean": _mean(gap, 0.0),
+        "sampler_gap_max": float(gap.max()) if len(gap) else 0.0,
+    }
+
+
+def count_statistics(batch: Batch, passes: Sequence[Pass], step: int) -> dict[str, Any]:
+    """The fields of `StepMetrics` that count tokens, passes and the sampler's lag."""
+    versions = [version for row in batch.rows for version in row.policy_versions.tolist()]
+    in_rows = sum(len(row.inputs) for row in batch.rows)
+    computed = sum(len(part.packed.tree.token_ids) for part in passes)
+    return {
+        "staleness": step - 1 - fmean(versions) if versions else 0.0,
+        "tokens_trained": batch.trained_tokens,
+        "tokens_in_rows": in_rows,
+        "tokens_computed": computed,
+        "tokens_saved": 1 - computed / in_rows if in_rows else 0.0,
+        "passes": len(passes),
+    }
+
+
+def _mean(values: Tensor, of_nothing: float) -> float:
+    return float(values.double().mean()) if len(values) else of_nothing
+
+
+def _quantiles(values: Tensor, at: Sequence[float]) -> list[float]:
+    """By nearest rank (torch.quantile takes 16M elements at most); 1s of an empty tensor."""
+    if not len(values):
         return [1.0] * len(at)
-    ordered = torch.sort(values.float()).values
+    ordered = torch.sort(values).values
     return [float(ordered[round(q * (len(ordered) - 1))]) for q in at]

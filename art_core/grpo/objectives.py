@@ -5,6 +5,8 @@ policy's probability of the token now over that at the start of the batch; ``A``
 the advantage of the token's rollout. What the sampler's own probabilities say is
 corrected apart, in `corrections`, so nothing is corrected twice.
 """
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 
@@ -82,7 +84,8 @@ def gspo(terms: Terms, clip: Clip) -> TokenLoss:
 def reinforce(terms: Terms, clip: Clip) -> TokenLoss:
     """``-A · log π`` (Williams, 1992); with leave-one-out advantages it is RLOO (2402.14740)."""
     ratio = (terms.current.detach() - terms.old).exp()
-    return TokenLoss(-terms.advantage * terms.current, ratio, torch.zeros_like(ratio, dtype=bool))
+    never = torch.zeros_like(ratio, dtype=torch.bool)
+    return TokenLoss(-terms.advantage * terms.current, ratio, never)
 
 
 def _clipped(ratio: Tensor, advantage: Tensor, clip: Clip) -> TokenLoss:

@@ -38,6 +38,11 @@ class Optimizer:
         """How many updates were applied."""
         self._adamw = torch.optim.AdamW(self.parameters.values(), fused=True)
 
+    def gradient_norm(self) -> float:
+        """Euclidean norm of all gradients together."""
+        grads = [p.grad for p in self.parameters.values() if p.grad is not None]
+        return float(nn.utils.get_total_norm(grads))
+
     def clip(self, max_norm: float) -> float:
         """Scale the gradients down to ``max_norm``; returns their norm before."""
         return float(nn.utils.clip_grad_norm_(self.parameters.values(), max_norm))

@@ -8,32 +8,35 @@ from art_core.grpo.rows import Row
 from art_core.grpo.tree import shared_prefixes, sort_rows
 
 
-def plan_passes(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
+def plan_passes(rows: Sequence[Row], max_tokens: int, enough_tokens: int = 1) -> list[list[Row]]:
     """Cut the rows into trees of at most ``max_tokens`` distinct tokens each.
 
-    The rule: rows stay in lexicographic order, and a cut before a row costs the
-    tokens that the row shares with the one before it, since they are computed
-    again. Of all ways to cut, the cheapest is taken, and of those the one with
-    the fewest passes. A row longer than ``max_tokens`` is a pass of its own.
+    The rule: rows stay in lexicographic order, so a cut before a row costs the tokens
+    that the row shares with the one before it, which are computed again. A pass costs
+    its distinct tokens, or ``enough_tokens`` if that is more: below that many a pass
+    leaves the machine half idle. Of all ways to cut, the cheapest is taken, and of
+    those the one with most passes, which needs the least memory. A row longer than
+    ``max_tokens`` is a pass of its own.
     """
     ordered = sort_rows(rows)
     shared = shared_prefixes(ordered)
     lengths = [len(row.inputs) for row in ordered]
-    count = len(ordered)
-    best: list[tuple[int, int]] = [(0, 0)] + [(0, 0)] * count
-    cut: list[int] = [0] * (count + 1)
-    for end in range(1, count + 1):
-        options: list[tuple[tuple[int, int], int]] = []
-        tail = 0  # tokens of the rows after the first of this pass
+    best: list[tuple[int, int]] = [(0, 0)]
+    cuts = [0]
+    for end in range(1, len(ordered) + 1):
+        options: list[tuple[int, int, int]] = []
+        later = 0  # distinct tokens of the rows after the first of this pass
         for start in range(end - 1, -1, -1):
-            tokens = tail + lengths[start]
+            tokens = lengths[start] + later
             if tokens > max_tokens and options:
                 break
-            repeated, passes = best[start]
-            options.append(((repeated + shared[start], passes + 1), start))
-            tail += lengths[start] - shared[start]
-        best[end], cut[end] = min(options)
-    return [ordered[start:end] for start, end in _spans(cut, count)]
+            cost, negative_passes = best[start]
+            options.append((cost + max(tokens, enough_tokens), negative_passes - 1, start))
+            later += lengths[start] - shared[start]
+        cost, negative_passes, start = min(options)
+        best.append((cost, negative_passes))
+        cuts.append(start)
+    return [ordered[start:end] for start, end in _spans(cuts)]
 
 
 def plan_paths(rows: Sequence[Row]) -> list[list[Row]]:
@@ -51,10 +54,10 @@ def plan_paths(rows: Sequence[Row]) -> list[list[Row]]:
     return paths
 
 
-def _spans(cut: Sequence[int], count: int) -> list[tuple[int, int]]:
+def _spans(cuts: Sequence[int]) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
-    end = count
+    end = len(cuts) - 1
     while end > 0:
-        spans.append((cut[end], end))
-        end = cut[end]
+        spans.append((cuts[end], end))
+        end = cuts[end]
     return spans[::-1]

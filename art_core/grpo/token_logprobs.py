@@ -36,6 +36,15 @@ def token_logprobs(
     return _TokenLogprobs.apply(hidden, weight, pair_query, pair_token)
 
 
+def token_logprobs_of(
+    logits: Tensor, pair_query: Tensor, pair_token: Tensor
+) -> tuple[Tensor, Tensor]:
+    """As `token_logprobs`, from logits [Q, V] that are more than a product (capped, scaled)."""
+    table = torch.log_softmax(logits.float(), -1)
+    entropy = -(table.detach().exp() * table.detach()).sum(-1)
+    return table[pair_query, pair_token], entropy
+
+
 class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
     def forward(

@@ -99,7 +99,8 @@ class _SegmentAttention(torch.autograd.Function):
         heads, nodes, width = query.shape
         q, k, v = _grouped(query, key, value)
         output = torch.empty(nodes, heads, width, dtype=q.dtype, device=q.device)
-        lse = torch.empty(nodes, heads, 1, dtype=torch.float32, device=q.device)
+        lse_dtype = torch.promote_types(q.dtype, torch.float32)
+        lse = torch.empty(nodes, heads, 1, dtype=lse_dtype, device=q.device)
         joint, joint_lse = _grouped_output(output, len(k)), _grouped_output(lse, len(k))
         for start, end, _ in segments:
             own = slice(start, end)
