@@ -30,13 +30,13 @@ def check(
     import asyncio
 
     from art_core.cli.check_view import print_check
-    from art_core.cli.fetching import show_fetching
+    from art_core.cli.fetching import fetch
     from art_core.cli.run_view import print_json
     from art_core.cli.targets import load_target, run_check
 
     target = load_target(agent, model=model, scenarios=scenarios, folder=Path.cwd())
-    with show_fetching() as on_progress:
-        report = asyncio.run(run_check(target, solved=solved, on_progress=on_progress))
+    fetch(target.model.base_model)
+    report = asyncio.run(run_check(target, solved=solved))
     if json:
         print_json(report.as_json())
     else:

@@ -29,13 +29,13 @@ def demo(
     """
     import asyncio
 
-    from art_core.cli.demo_view import print_demo, show_fetching
+    from art_core.cli.demo_view import print_demo
+    from art_core.cli.fetching import fetch
     from art_core.cli.run_view import print_json
     from art_core.demo.run import DemoSettings, run_demo
 
     settings = DemoSettings(root=root, package=package, seed=seed, steps=steps, fresh=fresh)
-    with show_fetching() as on_progress:
-        report = asyncio.run(run_demo(settings, on_progress=on_progress))
+    report = asyncio.run(run_demo(settings, fetch=fetch))
     if json:
         print_json(report.as_json())
     else:

