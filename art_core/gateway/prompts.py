@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from art_core.chat.protocol import ChatFormat
 from art_core.errors import GatewayError
@@ -21,6 +23,10 @@ class Prompt:
     """The completion whose prompt and sampled tokens ``token_ids`` begins with."""
     raw: bool = False
     """Not a conversation: text or tokens that the model just goes on with."""
+
+    def digest(self) -> bytes:
+        """Equal for prompts of equal tokens."""
+        return blake2b(array("I", self.token_ids).tobytes(), digest_size=16).digest()
 
 
 def chat_prompt(

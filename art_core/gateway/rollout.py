@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from art_core.engines.protocol import AdapterRef
@@ -64,11 +63,10 @@ class OpenRollout:
                 recorded.add(completion)
             self.completions[completion.id] = completion
 
-    def count_prompt(self, token_ids: list[int]) -> int:
+    def count_prompt(self, digest: bytes) -> int:
         """How many calls before this one had the same prompt."""
-        key = blake2b(repr(token_ids).encode(), digest_size=16).digest()
-        seen = self.prompts_seen.get(key, 0)
-        self.prompts_seen[key] = seen + 1
+        seen = self.prompts_seen.get(digest, 0)
+        self.prompts_seen[digest] = seen + 1
         return seen
 
 

@@ -20,6 +20,7 @@ from hashlib import blake2b
 
 from art_core.gateway.fields import SamplingFields
 from art_core.gateway.problems import invalid
+from art_core.gateway.prompts import Prompt
 from art_core.gateway.rollout import OpenRollout
 from art_core.trajectories import SamplingParams
 
@@ -58,17 +59,16 @@ def sampling_of(
 
 
 def seeds(
-    rollout: OpenRollout | None, asked: int | None, prompt: list[int], *, occurrence: int, n: int
+    rollout: OpenRollout | None, asked: int | None, prompt: Prompt, *, occurrence: int, n: int
 ) -> list[int | None]:
     """A seed for each of ``n`` choices; ``occurrence``: how often the prompt came before."""
     if rollout is None or (rollout.mode == "eval" and asked is not None):
         if asked is None:
             return [None] * n
         return [asked, *(_derive("choice", asked, index) for index in range(1, n))]
-    prompt_key = blake2b(repr(prompt).encode(), digest_size=16).hexdigest()
+    digest = prompt.digest().hex()
     return [
-        _derive(rollout.mode, rollout.seed, asked, prompt_key, occurrence, index)
-        for index in range(n)
+        _derive(rollout.mode, rollout.seed, asked, digest, occurrence, index) for index in range(n)
     ]
 
 

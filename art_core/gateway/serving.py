@@ -49,7 +49,7 @@ async def start_call(request: Request, body: bytes, order: Order) -> Call:
     body_key = blake2b(request.url.path.encode() + b"\0" + body).digest()
     replaced = rollout.attempts.take_replaced(body_key, count, rollout.conversations.was_continued)
     if replaced is None:
-        occurrence = rollout.count_prompt(order.prompt.token_ids)
+        occurrence = rollout.count_prompt(order.prompt.digest())
     else:
         occurrence = replaced.occurrence
         await replaced.call.withdraw(_replaced())
@@ -65,7 +65,7 @@ def _call(order: Order, *, occurrence: int) -> Call:
     choice_seeds = seeds(
         order.caller.rollout,
         order.seed,
-        order.prompt.token_ids,
+        order.prompt,
         occurrence=occurrence,
         n=order.n,
     )

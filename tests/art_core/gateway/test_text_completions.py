@@ -111,7 +111,7 @@ def test_a_text_that_goes_on_from_a_recorded_one_keeps_its_tokens(
 def test_a_chat_never_goes_on_from_a_text(bench: Bench, client: openai.OpenAI) -> None:
     bench.say("hello")
     complete(client, "hi")
-    messages = [user("hi"), {"role": "assistant", "content": "hello"}, user("more")]
+    messages: list[Any] = [user("hi"), {"role": "assistant", "content": "hello"}, user("more")]
     ask(client, *messages)
     assert bench.engine.served[1].prompt == bench.chat.render(messages)
 
