@@ -51,7 +51,7 @@ def make_adapter(weights: BaseWeights, folder: Path) -> None:
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 parameter.data.normal_(std=1e-3)
-        model.save_pretrained(folder)
+        model.save_pretrained(str(folder))
 
 
 def random_prompts(count: int, length: int, seed: int) -> list[list[int]]:

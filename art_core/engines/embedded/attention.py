@@ -44,20 +44,20 @@ class DecodeGroup:
     """[n] slab row of each token."""
     tail_positions: Tensor
     """[n] where in its row each token goes."""
+    longest: int
+    """Tokens in the fullest of these rows, the new ones included."""
     all_rows: bool
     """``rows`` is 0 … len(slab.seats)-1."""
     _masks: dict[int | None, Tensor] = field(default_factory=dict[int | None, Tensor])
 
-    @property
-    def longest(self) -> int:
-        return int(self.tail_positions.max()) + 1
+    def mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        """[n, 1, 1, longest] to be added to tail scores; the same in every layer.
 
-    def mask(self, window: int | None, keys: int, dtype: torch.dtype) -> Tensor:
-        """[n, 1, 1, trunk + keys] to be added to scores; the same in every layer."""
+        Trunks need none: they are whole, and models with windows have no trunks.
+        """
         if window not in self._masks:
-            trunk = self.slab.trunk_length
-            position = torch.arange(trunk + keys, device=self.rows.device)
-            last = (self.tail_positions + trunk)[:, None]
+            position = torch.arange(self.longest, device=self.rows.device)
+            last = self.tail_positions[:, None]
             hidden = position > last
             if window is not None:
                 hidden |= position <= last - window
@@ -123,31 +123,39 @@ def _decode(
     # [n, kv heads, group, key_dim]
     q = query[group.start : group.stop].unflatten(1, (layout.heads, layout.group)) * shape.scale
     tail_keys, tail_values = tail.split([layout.key_dim, layout.value_dim], dim=-1)
-    scores = torch.matmul(q, tail_keys.transpose(2, 3))
-    trunk = slab.trunk.kv[layer] if slab.trunk is not None else None
-    if trunk is not None:
-        scores = torch.cat([_score_trunk(q, trunk[..., : layout.key_dim]), scores], dim=-1)
-    mask = group.mask(shape.window, keys, scores.dtype)
-    probs = _normalise(scores, mask, shape.softcap).to(stored.dtype)
-    if trunk is None:
-        return torch.matmul(probs, tail_values).flatten(1, 2)
-    on_trunk, on_tail = probs.split([trunk.shape[1], keys], dim=-1)
-    output = torch.matmul(on_tail, tail_values)
-    output += _mix_trunk(on_trunk, trunk[..., layout.key_dim :])
+    scores = _cap(torch.matmul(q, tail_keys.transpose(2, 3)), shape.softcap)
+    scores += group.mask(shape.window, scores.dtype)
+    if slab.trunk is not None:
+        return _with_trunk(q, slab.trunk.kv[layer], scores, tail_values, layout, shape)
+    probs = torch.softmax(scores, dim=-1, dtype=torch.float32).to(stored.dtype)
+    return torch.matmul(probs, tail_values).flatten(1, 2)
+
+
+def _with_trunk(
+    q: Tensor,
+    trunk: Tensor,
+    tail_scores: Tensor,
+    tail_values: Tensor,
+    layout: KVLayout,
+    shape: Shape,
+) -> Tensor:
+    """Attention to trunk and tail: one product per head and side of the trunk for all requests.
+
+    Args:
+        q: [n, heads, group, key_dim]; trunk: [heads, length, dims];
+        tail_scores: [n, heads, group, keys]; tail_values: [n, heads, keys, value_dim].
+    """
+    n, _, group, _ = q.shape
+    trunk_keys, trunk_values = trunk.split([layout.key_dim, layout.value_dim], dim=-1)
+    rows = q.transpose(0, 1).flatten(1, 2)  # [heads, n * group, key_dim]
+    trunk_scores = _cap(torch.bmm(rows, trunk_keys.transpose(1, 2)), shape.softcap)
+    # Heads lead, so that each side of the softmax below is a matrix per head without a copy.
+    scores = torch.cat([trunk_scores.unflatten(1, (n, group)), tail_scores.transpose(0, 1)], dim=-1)
+    probs = torch.softmax(scores, dim=-1, dtype=torch.float32).to(trunk.dtype)
+    on_trunk = torch.bmm(probs[..., : trunk.shape[1]].flatten(1, 2), trunk_values)
+    output = torch.matmul(probs[..., trunk.shape[1] :].transpose(0, 1), tail_values)
+    output += on_trunk.unflatten(1, (n, group)).transpose(0, 1)
     return output.flatten(1, 2)
-
-
-def _score_trunk(q: Tensor, keys: Tensor) -> Tensor:
-    """Scores [n, heads, group, length] of all requests against one trunk, one product a head."""
-    n, heads, group, dim = q.shape
-    rows = q.transpose(0, 1).reshape(heads, n * group, dim)
-    return torch.bmm(rows, keys.transpose(1, 2)).unflatten(1, (n, group)).transpose(0, 1)
-
-
-def _mix_trunk(probs: Tensor, values: Tensor) -> Tensor:
-    n, heads, group, length = probs.shape
-    rows = probs.transpose(0, 1).reshape(heads, n * group, length)
-    return torch.bmm(rows, values).unflatten(1, (n, group)).transpose(0, 1)
 
 
 def _prompt(
@@ -186,13 +194,11 @@ def _prompt_block(q: Tensor, kv: Tensor, layout: KVLayout, shape: Shape) -> Tens
     mask.masked_fill_(hidden, -math.inf)
     grouped = q.reshape(layout.heads, layout.group * rows, -1)
     scores = torch.bmm(grouped, kv[..., : layout.key_dim].transpose(1, 2))
-    scores = scores.unflatten(1, (layout.group, rows))
-    probs = _normalise(scores, mask, shape.softcap).to(kv.dtype).flatten(1, 2)
+    scores = _cap(scores, shape.softcap).unflatten(1, (layout.group, rows)) + mask
+    probs = torch.softmax(scores, dim=-1, dtype=torch.float32).to(kv.dtype).flatten(1, 2)
     output = torch.bmm(probs, kv[..., layout.key_dim :])  # [kv heads, group * rows, value_dim]
     return output.unflatten(1, (layout.group, rows)).flatten(0, 1).transpose(0, 1)
 
 
-def _normalise(scores: Tensor, mask: Tensor, softcap: float | None) -> Tensor:
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
-    return torch.softmax(scores + mask, dim=-1, dtype=torch.float32)
+def _cap(scores: Tensor, softcap: float | None) -> Tensor:
+    return scores if softcap is None else torch.tanh(scores / softcap) * softcap

@@ -118,6 +118,7 @@ class Runner:
             stop=start + len(works),
             rows=self._tensor([_seat(work).row for work in works]),
             tail_positions=self._tensor(tails),
+            longest=max(tails) + 1,
             all_rows=self._fixed_rows is None and len(works) == len(slab.seats),
         )
 

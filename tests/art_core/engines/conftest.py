@@ -95,7 +95,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyModels:
 
 @contextlib.asynccontextmanager
 async def running(weights: BaseWeights, **options: Any) -> AsyncGenerator[EmbeddedEngine]:
-    engine = EmbeddedEngine(weights, EmbeddedOptions(**{"kv_bytes": 16 << 20, **options}))
+    settings: dict[str, Any] = {"kv_bytes": 16 << 20, **options}
+    engine = EmbeddedEngine(weights, EmbeddedOptions(**settings))
     try:
         yield engine
     finally:
@@ -142,7 +143,12 @@ def save_adapter(tmp_path: Path) -> Callable[..., tuple[Path, torch.nn.Module]]:
         weights: BaseWeights, name: str, *, seed: int = 0, **config: Any
     ) -> tuple[Path, torch.nn.Module]:
         torch.manual_seed(seed)
-        settings = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", **config}
+        settings: dict[str, Any] = {
+            "r": 4,
+            "lora_alpha": 8,
+            "target_modules": "all-linear",
+            **config,
+        }
         with warnings.catch_warnings():  # PEFT's own, about transformers and tied weights
             warnings.simplefilter("ignore")
             model = get_peft_model(weights.new_model(), LoraConfig(**settings))
@@ -152,7 +158,7 @@ def save_adapter(tmp_path: Path) -> Callable[..., tuple[Path, torch.nn.Module]]:
         folder = tmp_path / name
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model.save_pretrained(folder)
+            model.save_pretrained(str(folder))
         return folder, model.eval()
 
     return save

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from .conftest import ARCHITECTURES, VOCAB, TinyModels, complete, random_prompt,
 
 
 def generate(weights: BaseWeights, prompt: list[int], tokens: int) -> list[int]:
-    model = weights.new_model()
+    model: Any = weights.new_model()
     model.generation_config = GenerationConfig(
         max_new_tokens=tokens, do_sample=False, pad_token_id=0
     )

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """What happens at the edges: cancellation, full queues, full memory, long prompts, NaN."""
 
 from __future__ import annotations
@@ -111,9 +112,9 @@ async def test_context_limits(tiny: TinyModels) -> None:
     async with running(tiny("llama")) as engine:
         context = engine.info.context_length
         assert context == 512
-        for prompt, sampling in [([], {}), ([5] * 512, {}), ([5] * 500, {"max_tokens": 13})]:
+        for length, max_tokens in [(0, None), (512, None), (500, 13)]:
             with pytest.raises(ContextLengthError):
-                await complete(engine, prompt, **sampling)
+                await complete(engine, [5] * length, max_tokens=max_tokens)
         whole = await complete(engine, [5] * 500)  # as many as there is room for
         assert (len(whole.tokens), whole.reason) == (12, "length")
         assert len((await complete(engine, [5] * 500, max_tokens=12)).tokens) == 12
@@ -133,7 +134,8 @@ def damage(weights: BaseWeights) -> tuple[BaseWeights, int]:
     """Weights in which one token's embedding is NaN."""
     model = weights.new_model()
     broken = 77
-    table = model.get_input_embeddings().weight
+    embeddings: Any = model.get_input_embeddings()
+    table = embeddings.weight
     table.data = table.data.clone()
     table.data[broken] = torch.nan
     return BaseWeights(weights.files, weights.tokenizer, model), broken
@@ -154,7 +156,7 @@ async def test_nan_fails_one_request_and_no_other(tiny: TinyModels) -> None:
         again = await complete(engine, prompts[0], max_tokens=60, seed=0, logit_bias=bias)
     assert [isinstance(r, EngineError) for r in results] == [False] * 4 + [True] * 2
     assert "aren't finite" in str(results[-1])
-    assert again.tokens == results[0].tokens
+    assert getattr(results[0], "tokens", None) == again.tokens
 
 
 async def test_an_engine_that_dies_tells_everyone(

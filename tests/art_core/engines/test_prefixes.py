@@ -76,14 +76,10 @@ async def test_two_versions_of_one_adapter_never_share_kv(
     async with running(weights) as engine:
         for ref, (folder, _) in zip(refs, versions, strict=True):
             await engine.load_adapter(ref, folder)
-        for _ in range(2):
-            done = await asyncio.gather(
-                *[
-                    complete(engine, prompt, adapter=ref, max_tokens=15, seed=i)
-                    for i in range(3)
-                    for ref in refs
-                ]
-            )
+        calls = [(ref, seed) for _ in range(2) for seed in range(3) for ref in refs]
+        done = await asyncio.gather(
+            *[complete(engine, prompt, adapter=r, max_tokens=15, seed=seed) for r, seed in calls]
+        )
         assert engine.stats().cached_prompt_tokens > 0
     for i, completion in enumerate(done):
         expected = teacher_forced(versions[i % 2][1], prompt, completion.tokens, 1.0)
