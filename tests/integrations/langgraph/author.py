@@ -16,8 +16,13 @@ KEY = "sk-author"
 
 
 @asynccontextmanager
-async def author(base_url: str | None, mode: Mode, model: str = "gpt-4.1") -> AsyncGenerator[Tools]:
-    """Tools whose models are at ``base_url`` (None: at OpenAI); closes their connections."""
+async def author(
+    base_url: str | None, mode: Mode, model: str = "gpt-4.1", **defaults: Any
+) -> AsyncGenerator[Tools]:
+    """Tools whose models are at ``base_url`` (None: at OpenAI); closes their connections.
+
+    ``defaults`` are for each `ChatOpenAI`.
+    """
     sync = mode in ("invoke", "batch")
     plain_client = openai.OpenAI if sync else openai.AsyncOpenAI
     with openai.DefaultHttpxClient() as client:
@@ -30,12 +35,13 @@ async def author(base_url: str | None, mode: Mode, model: str = "gpt-4.1") -> As
                     base_url=base_url,
                     http_client=client,
                     http_async_client=aclient,
-                    **options,
+                    **{**defaults, **options},
                 )
 
             yield Tools(
                 chat=chat,
                 openai=lambda: plain_client(api_key=KEY, base_url=base_url),
                 model=model,
+                defaults=defaults,
                 sync=sync,
             )

@@ -38,6 +38,8 @@ class Tools:
     """A plain openai client of the graph's author, synchronous or not like the nodes."""
     model: str
     """What both ask for."""
+    defaults: dict[str, Any]
+    """What each request of the plain client carries."""
     sync: bool
 
     def asks(self, llm: Runnable[Any, Any], prompt: str = "continue") -> Node:

@@ -94,6 +94,8 @@ def test_options_that_the_policy_decides(option: str, policy: Policy) -> None:
 
 
 async def test_create_agent_takes_it(policy: Policy) -> None:
-    graph = agent(Tools(chat=lambda: chat_model(policy), openai=dict, model="", sync=False))
+    graph = agent(
+        Tools(chat=lambda: chat_model(policy), openai=dict, model="", defaults={}, sync=False)
+    )
     state = await graph.ainvoke({"messages": [("user", CALL)]})
     assert state["messages"][-1].text == "ok m5"

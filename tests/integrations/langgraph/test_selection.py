@@ -118,7 +118,7 @@ async def test_each_node_with_a_policy_of_its_own(
 
 
 async def test_a_chat_model_goes_to_its_policy(planner: Policy, critic: Policy) -> None:
-    tools = Tools(chat=lambda: chat_model(planner), openai=dict, model="", sync=False)
+    tools = Tools(chat=lambda: chat_model(planner), openai=dict, model="", defaults={}, sync=False)
     nodes = {"plan": tools.asks(tools.chat()), "judge": tools.asks(chat_model(critic))}
     graph = chain(nodes)
 

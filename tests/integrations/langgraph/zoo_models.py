@@ -191,7 +191,8 @@ def plain_client(tools: Tools) -> Graph:
 
     def request(state: MessagesState) -> dict[str, Any]:
         content = str(state["messages"][-1].content)
-        return {"model": tools.model, "messages": [{"role": "user", "content": content}]}
+        messages = [{"role": "user", "content": content}]
+        return {"model": tools.model, "messages": messages, **tools.defaults}
 
     def node(state: MessagesState) -> dict[str, Any]:
         with tools.openai() as client:
