@@ -101,6 +101,10 @@ class TrajectoryGroup(BaseModel):
             exceptions: Iterable[BaseException | ExceptionRecord | dict[str, Any]] = (),
             **fields: Any,
         ) -> Self: ...
+        @overload
+        def __new__(
+            cls, trajectories: Iterable[PendingRollout | Trajectory | BaseException], **fields: Any
+        ) -> PendingGroup: ...
 
     def __new__(cls, trajectories: Iterable[Any] = (), **fields: Any) -> Any:
         items = list(trajectories)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import importlib.util
+import ssl
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
-from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     import httpx
@@ -46,70 +47,59 @@ def _load(name: str) -> HttpLibrary:
 
 
 class DirectClients:
-    """Clients without proxies, for redirected requests.
+    """One rollout's clients without proxies, for its redirected requests.
 
-    Asynchronous ones keep connections open only in event loops with an open
-    rollout, which closes them at its end. In another loop (a synchronous agent that
-    calls ``asyncio.run``) each request has a client and a connection of its own.
+    The asynchronous ones keep a connection open in the event loop that the rollout
+    was opened in, until it ends there. In another loop (a synchronous agent that calls
+    ``asyncio.run``) each request has a client and a connection of its own.
     """
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._sync: dict[HttpLibrary, httpx.Client] = {}
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClients] = (
-            WeakKeyDictionary()
-        )
+        self._async: dict[HttpLibrary, httpx.AsyncClient] = {}
 
     def sync(self, library: HttpLibrary) -> httpx.Client:
         """The client for synchronous requests; may be used by many threads."""
         with self._lock:
             if library not in self._sync:
-                # An explicit transport is what makes the client ignore proxies.
-                transport = library.transport(limits=_limits(library, keep_open=True))
+                # An explicit transport is what makes a client ignore proxies.
+                limits = _limits(library, keep_open=True)
+                transport = library.transport(verify=_tls(), limits=limits)
                 self._sync[library] = library.client(transport=transport)
             return self._sync[library]
 
     def asynchronous(self, library: HttpLibrary) -> httpx.AsyncClient:
         """The client for requests of the running event loop."""
-        here = self._loops.get(asyncio.get_running_loop())
-        if here is None:
+        if asyncio.get_running_loop() is not self._loop:
             return _new_async_client(library, keep_open=False)
-        if library not in here.clients:
-            here.clients[library] = _new_async_client(library, keep_open=True)
-        return here.clients[library]
+        if library not in self._async:
+            self._async[library] = _new_async_client(library, keep_open=True)
+        return self._async[library]
 
-    def enter_loop(self) -> None:
-        """A rollout opens in the running loop."""
-        self._loops.setdefault(asyncio.get_running_loop(), _LoopClients({})).rollouts += 1
-
-    async def leave_loop(self) -> None:
-        """A rollout ends in the running loop; the last one closes its connections."""
-        loop = asyncio.get_running_loop()
-        here = self._loops[loop]
-        here.rollouts -= 1
-        if here.rollouts == 0:
-            del self._loops[loop]
-            for client in here.clients.values():
-                await client.aclose()
-
-    def close(self) -> None:
-        """Close the connections of synchronous requests."""
+    async def close(self) -> None:
+        """Close all connections that are kept open."""
         with self._lock:
             while self._sync:
                 self._sync.popitem()[1].close()
-
-
-@dataclass(slots=True)
-class _LoopClients:
-    clients: dict[HttpLibrary, httpx.AsyncClient]
-    rollouts: int = 0
+        while self._async:
+            await self._async.popitem()[1].aclose()
 
 
 def _new_async_client(library: HttpLibrary, *, keep_open: bool) -> httpx.AsyncClient:
-    transport = library.async_transport(limits=_limits(library, keep_open=keep_open))
-    return library.async_client(transport=transport)
+    limits = _limits(library, keep_open=keep_open)
+    return library.async_client(transport=library.async_transport(verify=_tls(), limits=limits))
 
 
 def _limits(library: HttpLibrary, *, keep_open: bool) -> httpx.Limits:
     """No request waits for another one's connection."""
     return library.limits(max_connections=None, max_keepalive_connections=None if keep_open else 0)
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """One for all: reading the certificates takes far longer than the rest of a client."""
+    import httpx
+
+    return httpx.create_ssl_context()

@@ -33,7 +33,8 @@ async def capturing(capture: Capture) -> AsyncGenerator[None]:
         yield
     finally:
         current_router.set(before)
-        await _installation.leave(capture)
+        _installation.leave(capture)
+        await capture.clients.close()
 
 
 @contextmanager
@@ -58,45 +59,39 @@ class _Installation:
         self._lock = threading.Lock()
         self._captures: dict[str, Capture] = {}
         self._undo: list[Callable[[], None]] = []
-        self._clients = DirectClients()
 
     def enter(self, capture: Capture) -> None:
         with self._lock:
             if not self._captures:
                 self._install()
             self._captures[capture.ticket.rollout_id] = capture
-        self._clients.enter_loop()
 
-    async def leave(self, capture: Capture) -> None:
+    def leave(self, capture: Capture) -> None:
         with self._lock:
             del self._captures[capture.ticket.rollout_id]
-            if not self._captures:
-                while self._undo:
-                    self._undo.pop()()
-                self._clients.close()
-        await self._clients.leave_loop()
+            while self._undo and not self._captures:
+                self._undo.pop()()
 
     def redirect(
         self, client: httpx.Client | httpx.AsyncClient, request: httpx.Request
-    ) -> httpx.Request | None:
-        """The request to send past the agent's own proxies and transports; None: leave it."""
+    ) -> tuple[httpx.Request, DirectClients] | None:
+        """What to send instead, and with which clients; None: leave it to the agent's own."""
         router = current_router.get()
         if router is None or client.is_closed:
             return None
         route = router()
-        if route.ticket is None:
-            return None
-        capture = self._captures.get(route.ticket.rollout_id)
-        if capture is None:
+        capture = self._captures.get(route.ticket.rollout_id) if route.ticket else None
+        if route.ticket is None or capture is None:
             return None
         if capture.is_attributed(request):
-            return request
+            return request, capture.clients
         path = capture.path_of(request)
         if path is None:
             return None
         capture.redirected += 1
         timeout = client.timeout.as_dict()
-        return redirected_request(request, route.ticket, path, tags=route.tags, timeout=timeout)
+        instead = redirected_request(request, route.ticket, path, tags=route.tags, timeout=timeout)
+        return instead, capture.clients
 
     def _install(self) -> None:
         for library in installed_libraries():
@@ -120,11 +115,12 @@ class _Installation:
         original = library.client.send
 
         def send(client: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
-            instead = self.redirect(client, request)
-            if instead is None:
+            redirected = self.redirect(client, request)
+            if redirected is None:
                 return original(client, request, **options)
+            instead, clients = redirected
             stream = options.get("stream", False)
-            return original(self._clients.sync(library), instead, stream=stream, auth=None)
+            return original(clients.sync(library), instead, stream=stream, auth=None)
 
         return send
 
@@ -134,12 +130,12 @@ class _Installation:
         async def send(
             client: httpx.AsyncClient, request: httpx.Request, **options: Any
         ) -> httpx.Response:
-            instead = self.redirect(client, request)
-            if instead is None:
+            redirected = self.redirect(client, request)
+            if redirected is None:
                 return await original(client, request, **options)
-            direct = self._clients.asynchronous(library)
+            instead, clients = redirected
             stream = options.get("stream", False)
-            return await original(direct, instead, stream=stream, auth=None)
+            return await original(clients.asynchronous(library), instead, stream=stream, auth=None)
 
         return send
 

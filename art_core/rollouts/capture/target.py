@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from art_core.config import CaptureConfig
 from art_core.rollouts.backend import LOOPBACK, RolloutTicket
+from art_core.rollouts.capture.clients import DirectClients
 from art_core.rollouts.route import TAGS_HEADER
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Capture:
     config: CaptureConfig
     policy_names: frozenset[str]
     """What the policy is called at the gateway."""
+    clients: DirectClients = field(default_factory=DirectClients)
     redirected: int = 0
     """Calls sent to the rollout."""
     passed: Counter[str] = field(default_factory=Counter[str])
