@@ -35,7 +35,7 @@ def resolve(
     if spec in BUILT_IN_MODELS:
         return _resolve_built_in(spec, on_progress, cache_dir or default_cache_dir())
     folder = Path(spec).expanduser()
-    if folder.is_dir():
+    if spec and folder.is_dir():
         return _describe(folder.resolve(), str(folder.resolve()))
     if spec.count("/") == 1 and not spec.startswith((".", "/", "~")):
         return _describe(_fetch_from_hub(spec), spec)
