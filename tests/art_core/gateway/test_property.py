@@ -153,9 +153,9 @@ class Client:
             tokens.append(self.bench.end)
         size = 1 if "stop" in self.body else sample.chunk
         steps: list[Step] = [tokens[at : at + size] for at in range(0, len(tokens), size)]
-        if sample.fails:
-            return [*steps[:1], EngineError("no more")]
-        return [self.bench.spell("a"), hold, *steps] if leaves else steps
+        if leaves:
+            return [self.bench.spell("a"), hold, *steps]
+        return [*steps[:1], EngineError("no more")] if sample.fails else steps
 
     @property
     def _headers(self) -> dict[str, str]:
