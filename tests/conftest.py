@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """Fixtures that several packages' tests share."""
 
 from __future__ import annotations
