@@ -96,8 +96,8 @@ async def main(steps: int, held_out: int, root: str) -> TrainReport:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--held-out", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--held-out", type=int, default=12)
     parser.add_argument("--root", default=".art")
     arguments = parser.parse_args()
     asyncio.run(main(arguments.steps, arguments.held_out, arguments.root))
