@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PROJECT = "demo"
 BASE_MODEL = "smollm2-135m"
-DEFAULT_STEPS = 10
+DEFAULT_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,8 @@ class DemoSettings:
             steps=self.steps,
             groups_per_step=8,
             rollouts_per_group=8,
-            learning_rate=5e-4,
+            learning_rate=1.5e-3,
+            max_tokens_per_pass=1024,
             seed=self.seed,
             eval_every=self.steps,
             keep_checkpoints=1,
