@@ -62,7 +62,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
-__all__ = [  # noqa: PLE0604  (computed from the table above, the one place to edit)
+__all__ = [
     "__version__",
     *sorted(_HOME_OF),
 ]
