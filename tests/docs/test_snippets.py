@@ -83,7 +83,7 @@ def test_console_commands_exist(page: str, command: str) -> None:
     # The longest run of words that names a command; what follows are its arguments.
     for length in range(len(path), 0, -1):
         done = subprocess.run(
-            [sys.executable, "-m", "art_core.cli.main", *path[:length], "--help"],
+            [Path(sys.executable).with_name("art"), *path[:length], "--help"],
             capture_output=True,
             text=True,
             timeout=60,
