@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from pathlib import Path
 
 from art_core.engines.embedded.adapters import AdapterStore
@@ -140,9 +141,10 @@ class EmbeddedEngine:
                 f"context of {context}",
                 "Shorten the prompt or lower max_tokens.",
             )
-        outside = next((t for t in prompt if not 0 <= t < self._info.vocab_size), None)
-        if outside is not None:
-            raise EngineError(f"prompt token {outside} isn't in the vocabulary")
+        self._check_tokens("prompt", prompt)
+        self._check_tokens("logit_bias", sampling.logit_bias)
+        if not all(math.isfinite(bias) for bias in sampling.logit_bias.values()):
+            raise EngineError("logit_bias has a value that isn't finite", "Use -100 to exclude.")
         return Request(
             adapter=adapter,
             sampling=sampling,
@@ -152,6 +154,14 @@ class EmbeddedEngine:
             max_length=len(prompt) + wanted if wanted is not None else context,
             client=client,
         )
+
+    def _check_tokens(self, where: str, tokens: Iterable[int]) -> None:
+        outside = next((t for t in tokens if not 0 <= t < self._info.vocab_size), None)
+        if outside is not None:
+            raise EngineError(
+                f"token {outside} in {where} isn't in the vocabulary of {self._info.vocab_size}",
+                "Use the token ids of this base model's tokenizer.",
+            )
 
 
 def _info(weights: BaseWeights, cache: KVCache) -> EngineInfo:

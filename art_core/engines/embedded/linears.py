@@ -14,8 +14,11 @@ _PACKED_FOR = 32
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether `PackedLinear` runs here: oneDNN, which CPU builds of torch have."""
-    kinds = (torch.float32, torch.bfloat16)
-    return device.type == "cpu" and dtype in kinds and torch.backends.mkldnn.is_available()
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype == torch.float32
 
 
 class PackedLinear(nn.Module):

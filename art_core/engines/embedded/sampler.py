@@ -75,7 +75,9 @@ def _policy(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
             logits[row, index] += torch.tensor(list(bias.values()), device=logits.device)
     temperatures = [draw.sampling.temperature or 1.0 for draw in draws]
     if any(t != 1.0 for t in temperatures):
-        logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
+        # Relative to the largest, so that no temperature overflows.
+        shifted = logits - logits.amax(-1, keepdim=True)
+        logits = shifted / torch.tensor(temperatures, device=logits.device)[:, None]
     return torch.log_softmax(logits, dim=-1)
 
 

@@ -104,7 +104,7 @@ class Worker(threading.Thread):
         try:
             while self._take_in():
                 self._step()
-                self._delivery.flush()
+                self._delivery.flush()  # refusals
         except Exception as error:  # noqa: BLE001 - whatever it is, every client hears of it
             reason = f"the engine stopped: {type(error).__name__}: {error}"
         self._die(reason)
@@ -142,16 +142,21 @@ class Worker(threading.Thread):
         by_adapter: dict[AdapterRef | None, list[Work]] = {}
         for work in self._scheduler.schedule():
             by_adapter.setdefault(work.request.adapter, []).append(work)
-        for adapter, works in by_adapter.items():
-            in_prompt = [w.request for w in works if w.request.in_prompt and not w.decode]
-            results = self._runner.run(self._adapters.model(adapter), works)
-            failed = {id(r) for r, sampled in results if sampled.token is None}
-            for request in in_prompt:
-                if not request.in_prompt and id(request) not in failed:
-                    self._scheduler.prompt_computed(request)
-            for request, sampled in results:
-                self._handle(request, sampled)
+        # Versions with requests that still wait for their first token go first.
+        for adapter, works in sorted(by_adapter.items(), key=lambda item: _begun(item[1])):
+            self._run(adapter, works)
+            self._delivery.flush()
         self._steps += 1
+
+    def _run(self, adapter: AdapterRef | None, works: list[Work]) -> None:
+        in_prompt = [w.request for w in works if w.request.in_prompt and not w.decode]
+        results = self._runner.run(self._adapters.model(adapter), works)
+        failed = {id(request) for request, sampled in results if sampled.token is None}
+        for request in in_prompt:
+            if not request.in_prompt and id(request) not in failed:
+                self._scheduler.prompt_computed(request)
+        for request, sampled in results:
+            self._handle(request, sampled)
 
     def _handle(self, request: Request, sampled: Sampled) -> None:
         if sampled.token is None:
@@ -173,3 +178,7 @@ class Worker(threading.Thread):
             request.client.send(EngineDiedError(reason, "Start a new one."))
             self._adapters.release(request.adapter)
         self._delivery.flush()
+
+
+def _begun(works: list[Work]) -> bool:
+    return all(len(work.request.tokens) > work.request.prompt_length for work in works)

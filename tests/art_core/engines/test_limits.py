@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from typing import Any
 
@@ -118,8 +119,11 @@ async def test_context_limits(tiny: TinyModels) -> None:
         whole = await complete(engine, [5] * 500)  # as many as there is room for
         assert (len(whole.tokens), whole.reason) == (12, "length")
         assert len((await complete(engine, [5] * 500, max_tokens=12)).tokens) == 12
-        with pytest.raises(EngineError, match="vocabulary"):
-            await complete(engine, [5, 100_000])
+        for prompt, bias in [([5, 100_000], {}), ([-1], {}), ([5], {160: 1.0})]:
+            with pytest.raises(EngineError, match="vocabulary"):
+                await complete(engine, prompt, logit_bias=bias)
+        with pytest.raises(EngineError, match="finite"):
+            await complete(engine, [5], logit_bias={3: math.inf})
 
 
 async def test_the_context_is_no_longer_than_memory_allows(tiny: TinyModels) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from art_core.engines.protocol import AdapterRef
+from art_core.weights.loading import load
 
 from .conftest import TinyModels, complete, random_prompt, running, teacher_forced
 
@@ -67,6 +68,19 @@ async def test_adapter_logprobs_equal_pefts(
         teacher_forced(weights.new_model(), prompt, base.tokens, 0.8), abs=2e-4
     )
     assert done.tokens != base.tokens
+
+
+async def test_in_bfloat16_they_agree_to_its_precision(tiny: TinyModels) -> None:
+    weights = load(tiny("llama").files, dtype="bfloat16", device="cpu")
+    prompt = random_prompt(80, seed=1)
+    async with running(weights) as engine:
+        done = await asyncio.gather(
+            *[complete(engine, prompt, max_tokens=20, seed=i) for i in range(3)]
+        )
+    assert engine.info.dtype == "bfloat16"
+    for completion in done:
+        expected = teacher_forced(weights.new_model(), prompt, completion.tokens, 1.0)
+        assert completion.logprobs == pytest.approx(expected, abs=0.3)
 
 
 async def test_top_logprobs_hold_the_likeliest_tokens(tiny: TinyModels) -> None:

@@ -104,3 +104,11 @@ def test_a_large_vocabulary_reaches_its_last_token() -> None:
     logits = torch.full((1, 50_001), -30.0)
     logits[0, -1] = 10.0
     assert sample(logits, [Draw(SamplingParams(), 0, 0)])[0].token == 50_000
+
+
+@pytest.mark.parametrize("temperature", [1e-30, 1e-6, 100.0])
+def test_no_temperature_overflows(temperature: float) -> None:
+    logits = torch.tensor([[900.0, 899.0, -900.0]])
+    [drawn] = sample(logits, [Draw(SamplingParams(temperature=temperature), 0, 0)])
+    assert drawn.token is not None
+    assert math.isfinite(drawn.logprob)
