@@ -1,8 +1,8 @@
 """ruler: rewards from a judge that compares trajectories, and training from a description.
 
-import ruler
-scored = await ruler.score(group, judge="openai/gpt-4.1")
-await art.train(model, play, scenarios, config, reward=ruler.Ruler("openai/gpt-4.1"))
+`score` scores a group, `Ruler` is what ``art.train(reward=…)`` takes, `evaluate` measures a
+judge, `make_scenarios` and `autorl` need nothing but a description. See ``docs/ruler.md`` and
+``docs/autorl.md``.
 """
 
 from art_core.errors import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -98,9 +99,12 @@ class Desk:
             JudgeSetupError, JudgeError, BudgetSpentError: see there.
         """
         key = _key(model, question)
-        if self._cache is not None and (kept := self._cache.get(key)) is not None:
-            self._count(tally, Tally(cached=1))
-            return question.read(kept)
+        kept = None if self._cache is None else self._cache.get(key)
+        if kept is not None:
+            with contextlib.suppress(AnswerProblem):  # kept by a version that read more leniently
+                answer = question.read(kept)
+                self._count(tally, Tally(cached=1))
+                return answer
         messages = list(question.messages)
         problem = ""
         for _ in range(self._patience.repairs + 1):
@@ -111,7 +115,7 @@ class Desk:
                 answer = question.read(reply.text)
             except AnswerProblem as unusable:
                 problem = str(unusable)
-                self._count(tally, Tally(repairs=1))
+                self._count(tally, Tally(unusable_answers=1))
                 messages = [*question.messages, *_sent_back(reply.text, problem)]
             else:
                 if self._cache is not None:

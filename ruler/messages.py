@@ -24,7 +24,6 @@ Visible = dict[str, JsonValue]
 
 _SHOWN = {"role", "name", "content", "reasoning_content", "reasoning", "refusal", "tool_calls"}
 _BOOKKEEPING = {"id", "tool_call_id", "function_call"}
-_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 _CONTROL_TOKEN = re.compile(
     r"<(?=[|｜]"
     r"|/?(?:s|bos|eos|pad|unk|think|tool_call|tool_response|start_of_turn|end_of_turn)>)"
@@ -178,11 +177,14 @@ def to_line(value: JsonValue) -> str:
 
 
 def _show_invisible(text: str) -> str:
-    if text.isascii():
-        return text.replace("\x7f", "\\u007f")
-    return "".join(
-        _escape(char) if unicodedata.category(char) in _INVISIBLE else char for char in text
-    )
+    if text.isprintable():
+        return text
+    return "".join(char if _is_visible(char) else _escape(char) for char in text)
+
+
+def _is_visible(char: str) -> bool:
+    """Whether it shows, or is a space: not a control, format or line-breaking character."""
+    return char.isprintable() or unicodedata.category(char) == "Zs"
 
 
 def _escape(char: str) -> str:

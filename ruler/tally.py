@@ -15,8 +15,8 @@ class Tally:
     """Answers received from a model, unusable ones included."""
     cached: int = 0
     """Answers read from the cache instead."""
-    repairs: int = 0
-    """Answers sent back because they couldn't be used."""
+    unusable_answers: int = 0
+    """Answers that weren't what was asked for; all but the last of a question are sent back."""
     retries: int = 0
     """Calls repeated because the server was busy, failing or out of reach."""
     prompt_tokens: int = 0

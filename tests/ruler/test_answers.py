@@ -6,7 +6,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ruler.answers import AnswerProblem, read_object, read_scores
@@ -18,12 +18,14 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.text() | json_values.map(json.dumps) | st.text(alphabet='{}[]":,\\u0d8 1eN'))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(AnswerProblem):
         assert isinstance(read_object(text), dict)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), json_values, max_size=3), st.text(alphabet="ab `\n"))
 def test_an_object_is_found_among_prose(value: dict[str, object], prose: str) -> None:
     text = json.dumps(value)

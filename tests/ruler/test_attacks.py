@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_core.trajectories import Trajectory, TrajectoryGroup
@@ -75,6 +75,7 @@ async def test_a_judge_that_parrots_a_fake_verdict_is_not_believed(
     assert not set(ids) & set(recordings(fake_judge.prompt(), fake_judge.system()))
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=200), min_size=1, max_size=5))
 def test_nothing_said_contains_the_delimiter_or_an_id(answers: list[str]) -> None:
     sheet = sheet_of(*(trajectory(answer) for answer in answers))
@@ -86,6 +87,7 @@ def test_nothing_said_contains_the_delimiter_or_an_id(answers: list[str]) -> Non
         assert sheet.text.count(name) == 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=200), min_size=1, max_size=5, unique=True))
 def test_every_line_between_delimiters_is_one_message(answers: list[str]) -> None:
     sheet = sheet_of(*(trajectory(answer) for answer in answers))

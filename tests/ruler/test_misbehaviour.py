@@ -25,7 +25,7 @@ async def test_an_unusable_answer_is_sent_back_with_the_reason(
     fake_judge.script = [behaviour]
     scored = await make_ruler().score(quality_group(0.25, 0.75))
     assert rewards(scored) == [0.25, 0.75]
-    assert scored.metrics["ruler/repairs"] == 1
+    assert scored.metrics["ruler/unusable_answers"] == 1
     assert scored.metrics["ruler/calls"] == 2
     complaint = fake_judge.requests[1]["messages"][-1]["content"]
     assert complaint.startswith("That answer can't be used: ")
@@ -54,7 +54,7 @@ async def test_harmless_habits_need_no_repair(
     fake_judge.otherwise = behaviour
     scored = await make_ruler().score(quality_group(0.25, 0.75))
     assert rewards(scored) == [0.25, 0.75]
-    assert scored.metrics["ruler/repairs"] == 0
+    assert scored.metrics["ruler/unusable_answers"] == 0
 
 
 @pytest.mark.parametrize("behaviour", ["429", "500", "503", "408", "429 after 0", "hang up"])

@@ -181,7 +181,7 @@ def test_short_trajectories_leave_their_room_to_long_ones() -> None:
 texts = st.lists(st.tuples(st.text(max_size=5), st.integers(0, 2000)), max_size=30)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(texts, st.integers(300, 20_000))
 def test_shortened_messages_fit_and_count_what_is_missing(
     texts: list[tuple[str, int]], room: int

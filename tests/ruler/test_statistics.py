@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ruler.statistics import (
@@ -67,6 +67,7 @@ wins = st.integers(2, 6).flatmap(
 )
 
 
+@settings(deadline=None)
 @given(wins)
 def test_bradley_terry_solves_the_likelihood_equations(
     tournament: tuple[int, dict[tuple[int, int], float]],
