@@ -179,7 +179,7 @@ def to_line(value: JsonValue) -> str:
 def _show_invisible(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(char if _is_visible(char) else _escape(char) for char in text)
+    return text.translate({ord(char): _escape(char) for char in set(text) if not _is_visible(char)})
 
 
 def _is_visible(char: str) -> bool:
