@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """Two agents in one graph, of which one is trained.
 
     python examples/langgraph_multi_agent.py
@@ -37,24 +38,24 @@ planner_llm = ChatOpenAI(model="gpt-4.1", api_key=SecretStr("your key"), max_com
 writer_llm = chat_model(writer, max_tokens=12, temperature=0)
 
 
-class State(TypedDict, total=False):
+class State(TypedDict):
     question: str
     query: str
     pages: list[str]
     answer: str
 
 
-async def plan(state: State) -> State:
+async def plan(state: State) -> dict[str, str]:
     prompt = "Reply with a search query for documentation."
     reply = await planner_llm.ainvoke([("system", prompt), ("user", state["question"])])
     return {"query": reply.text}
 
 
-def look_up(state: State) -> State:
-    return {"pages": search(INDEX, state.get("query", ""))}
+def look_up(state: State) -> dict[str, list[str]]:
+    return {"pages": search(INDEX, state["query"])}
 
 
-async def write(state: State) -> State:
+async def write(state: State) -> dict[str, str]:
     found = ", ".join(state["pages"]) or "nothing"
     prompt = f"{state['question']}\nFound: {found}. Which one is it? Reply with its name only."
     return {"answer": (await writer_llm.ainvoke(prompt)).text}
@@ -68,7 +69,7 @@ team = trace(builder.compile(), train=["plan"])
 
 @rollout(planner)
 async def answer(task: Scenario) -> tuple[str, float]:
-    state = await team.ainvoke({"question": task.question})
+    state = await team.ainvoke({"question": task.question, "query": "", "pages": [], "answer": ""})
     found = reciprocal_rank(state["pages"], task.function)
     named = named_function(state["answer"]) == task.function
     return state["answer"], (found + named) / 2

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """A ReAct agent of ``create_agent`` with a real tool over real data.
 
     python examples/langgraph_react.py

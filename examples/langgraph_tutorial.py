@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """A graph as LangGraph's tutorials write them, trained by adding one line.
 
     python examples/langgraph_tutorial.py
@@ -35,20 +36,20 @@ model = art.TrainableModel(name="tutorial", project="langgraph", base_model="smo
 llm = ChatOpenAI(model="gpt-4.1-mini", api_key=SecretStr("your key"), max_completion_tokens=16)
 
 
-class State(TypedDict, total=False):
+class State(TypedDict):
     question: str
     query: str
     pages: list[str]
 
 
-async def write_query(state: State) -> State:
+async def write_query(state: State) -> dict[str, str]:
     prompt = "Reply with a search query for documentation."
     reply = await llm.ainvoke([("system", prompt), ("user", state["question"])])
     return {"query": reply.text}
 
 
-def retrieve(state: State) -> State:
-    return {"pages": search(INDEX, state.get("query", ""))}
+def retrieve(state: State) -> dict[str, list[str]]:
+    return {"pages": search(INDEX, state["query"])}
 
 
 builder = StateGraph(State)
@@ -60,7 +61,7 @@ graph = builder.compile()
 @rollout(model)  # <---- the line that was added
 async def find(task: Scenario) -> float:
     """How high the right page came: 1 for the first, 1/2 for the second, …"""
-    found = (await graph.ainvoke({"question": task.question}))["pages"]
+    found = (await graph.ainvoke({"question": task.question, "query": "", "pages": []}))["pages"]
     return 1 / (found.index(task.function) + 1) if task.function in found else 0.0
 
 
