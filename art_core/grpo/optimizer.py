@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -60,6 +60,20 @@ class Optimizer:
     def clear(self) -> None:
         """Drop the gradients."""
         self._adamw.zero_grad(set_to_none=True)
+
+    def snapshot(self) -> Callable[[], None]:
+        """Remember weights and state; the result puts them back."""
+        weights = {name: p.detach().clone() for name, p in self.parameters.items()}
+        moments = {name: tensor.clone() for name, tensor in self.tensors().items()}
+        updates = self.updates
+
+        def put_back() -> None:
+            self.restore(moments, updates)
+            with torch.no_grad():
+                for name, parameter in self.parameters.items():
+                    parameter.copy_(weights[name])
+
+        return put_back
 
     def tensors(self) -> dict[str, Tensor]:
         """The moments, as ``<moment>.<parameter name>``; none before the first update."""

@@ -56,6 +56,7 @@ class Policy:
 
     def weights_attached(self) -> None:
         """To be called once the model has its trained weights: replaces its slow parts."""
+        self.model.eval()  # PEFT's new layers would drop out from the start
         parts = make_lean(self.model, lambda: self._probe.agrees(self.trees), trees=self.trees)
         logger.info("%s: replaced %s", type(self.model).__name__, ", ".join(parts) or "nothing")
 

@@ -107,6 +107,7 @@ class GRPOTrainer:
         if config.kl_coefficient > 0:
             with clock.phase("reference"):
                 self._add_reference(mine, config)
+        put_back = self._optimizer.snapshot() if config.updates_per_batch > 1 else None
         applied, grad_norm, rate = False, 0.0, learning_rate(self._optimizer.updates, config)
         for update in range(config.updates_per_batch if passes else 0):
             add_gradients(self._policy, mine, config, clock, self._dropout_seed(update))
@@ -115,6 +116,8 @@ class GRPOTrainer:
                 grad_norm = self._optimizer.clip(config.max_grad_norm)
                 applied = math.isfinite(grad_norm)
                 if not applied:
+                    if put_back is not None:
+                        put_back()
                     self._refuse(batch, mine, config)
                     break
                 rate = self._optimizer.update(config)
