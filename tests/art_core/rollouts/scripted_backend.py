@@ -349,7 +349,12 @@ class _HttpServer:
             for path in paths
         ]
         config = uvicorn.Config(
-            Starlette(routes=routes), port=0, log_level="error", lifespan="off", ws="none"
+            Starlette(routes=routes),
+            port=0,
+            log_level="critical",
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)

@@ -413,12 +413,16 @@ async def test_the_agents_timeout_holds_and_its_retries_are_told(
     backend: ScriptedBackend, model: TrainableModel[Any], retries: int
 ) -> None:
     backend.delay = 0.5
+    impatient = openai.Timeout(10, read=0.1)
     async with (
         model.rollout(),
-        openai.AsyncOpenAI(timeout=0.1, max_retries=retries) as client,
+        openai.AsyncOpenAI(timeout=impatient, max_retries=retries) as client,
     ):
         with pytest.raises(openai.APITimeoutError):
             await client.chat.completions.create(model="m", messages=HELLO)
+    async with asyncio.timeout(10):
+        while len(backend.calls) <= retries:  # noqa: ASYNC110  (it is another thread's list)
+            await asyncio.sleep(0.01)
     told = [call.headers["x-stainless-retry-count"] for call in backend.calls]
     assert told == ["0", "1"][: retries + 1]
 
@@ -428,7 +432,10 @@ async def test_a_client_level_timeout_holds_for_requests_without_one(
 ) -> None:
     backend.delay = 0.5
     async with model.rollout():
-        with httpx.Client(timeout=0.1) as client, pytest.raises(httpx.ReadTimeout):
+        with (
+            httpx.Client(timeout=httpx.Timeout(10, read=0.1)) as client,
+            pytest.raises(httpx.ReadTimeout),
+        ):
             client.send(httpx.Request("POST", OPENAI_URL, json=BODY))  # noqa: ASYNC212
 
 
