@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.integrations.langgraph.author import author
@@ -10,11 +12,13 @@ from tests.integrations.langgraph.shapes import MODES, Mode, Shape, run
 from tests.integrations.langgraph.zoo_flow import FLOW
 from tests.integrations.langgraph.zoo_models import MODELS
 
-ZOO = [*FLOW, *MODELS]
+DIAGONAL = [
+    pytest.param(shape, mode, id=f"{shape.name}-{mode}")
+    for shape, mode in zip([*FLOW, *MODELS], itertools.cycle(MODES), strict=False)
+]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("shape", ZOO, ids=lambda shape: shape.name)
+@pytest.mark.parametrize(("shape", "mode"), DIAGONAL)
 async def test_each_graph_runs(shape: Shape, mode: Mode, provider: Provider) -> None:
     async with author(provider.base_url, mode) as tools:
         result = await run(shape.build(tools), shape.turns("m1"), mode, "thread")
