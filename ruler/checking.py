@@ -53,7 +53,8 @@ def run_check(options: CheckOptions, *, as_json: bool) -> float | None:
         concurrency=options.concurrency,
         cache=options.cache,
     )
-    report = asyncio.run(evaluate(groups, ruler, orders=options.orders))
+    with Console(stderr=True).status(f"asking {ruler.judge.name} …"):
+        report = asyncio.run(evaluate(groups, ruler, orders=options.orders))
     console = Console()
     if as_json:
         console.print_json(json.dumps(report.as_dict()))

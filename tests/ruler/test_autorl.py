@@ -15,6 +15,7 @@ from art_core.errors import ConfigError, ScenarioError
 from art_core.trajectories import TrajectoryGroup
 from ruler import (
     BaseModelJudge,
+    JudgeAnswerError,
     OpenAIServer,
     Patience,
     Scenario,
@@ -242,3 +243,48 @@ async def test_a_judge_asked_inside_a_rollout_is_no_part_of_it(
     assert [one.reward for one in scored] == [0.1, 0.2]
     assert len(fake_judge.requests) == 1
     assert rollout.histories == []
+
+
+async def test_a_training_run_whose_judge_keeps_failing_stops_and_says_so(
+    model: art.TrainableModel[None], make_ruler: MakeRuler, fake_judge: FakeJudge
+) -> None:
+    fake_judge.otherwise = "refusal"
+
+    async def play(question: str) -> art.Trajectory:
+        async with model.rollout(question) as rollout:
+            await model.openai_client().chat.completions.create(
+                model=model.get_inference_name(),
+                messages=[{"role": "user", "content": question}],
+                max_tokens=4,
+            )
+        return rollout
+
+    config = art.TrainConfig(steps=1, groups_per_step=4, rollouts_per_group=2)
+    with pytest.raises(JudgeAnswerError, match=r"2 groups in a row.*it is a refusal"):
+        await art.train(model, play, ["a", "b", "c"], config, reward=make_ruler(max_failures=2))
+    assert await model.get_step() == 0
+
+
+async def test_groups_that_the_judge_failed_on_are_left_out_of_a_step(
+    model: art.TrainableModel[None],
+    backend: art.LocalBackend,
+    make_ruler: MakeRuler,
+    fake_judge: FakeJudge,
+) -> None:
+    fake_judge.rule = by_length
+    fake_judge.script = ["words"]
+
+    async def play(question: str) -> art.Trajectory:
+        async with model.rollout(question) as rollout:
+            await model.openai_client().chat.completions.create(
+                model=model.get_inference_name(),
+                messages=[{"role": "user", "content": question}],
+                max_tokens=8,
+            )
+        return rollout
+
+    config = art.TrainConfig(steps=1, groups_per_step=3, rollouts_per_group=2)
+    ruler = make_ruler(patience=Patience(repairs=0))
+    await art.train(model, play, ["a", "b", "c"], config, reward=ruler)
+    assert ruler.unscored == 1
+    assert len(backend.run_directory(model).trajectories.read("train", 1)) == 2
