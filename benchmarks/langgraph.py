@@ -5,8 +5,8 @@
 A graph of ten nodes, each with one call of a hard-coded `ChatOpenAI`, is run by itself
 with that model at the gateway's URL, and as a rollout whose calls are captured,
 attributed, named and recorded. The gateway is the same and its engine answers at once,
-so the difference is capture, callbacks, and opening and closing the rollout. A second
-pair of runs has nodes without a model call.
+so the difference is capture, callbacks, and opening and closing the rollout (a tenth of
+which falls on each node). A second pair of runs has one node with a call and nine without.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +47,33 @@ def idle(first: Any) -> Graph:
     return chain({"first": first, **{f"node{n}": node for n in range(NODES - 1)}})
 
 
-async def seconds(run: Callable[[], Awaitable[object]]) -> float:
-    started = time.perf_counter()
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Milliseconds per node of one run: by the clock, and of the processor (all threads
+    of this process, so that other work on the machine counts little)."""
+
+    wall: float
+    cpu: float
+
+
+async def cost(run: Callable[[], Awaitable[object]]) -> Cost:
+    wall, cpu = time.perf_counter(), time.process_time()
     await run()
-    return time.perf_counter() - started
+    scale = 1000 / NODES
+    return Cost((time.perf_counter() - wall) * scale, (time.process_time() - cpu) * scale)
 
 
-async def added_ms(policy: TrainableModel[Any], build: Callable[[Tools], Graph]) -> list[float]:
-    """Milliseconds that each node takes by itself and in a rollout, medians."""
-    bare: list[float] = []
-    played: list[float] = []
+def median(costs: Sequence[Cost]) -> Cost:
+    return Cost(
+        statistics.median(each.wall for each in costs),
+        statistics.median(each.cpu for each in costs),
+    )
+
+
+async def costs(policy: TrainableModel[Any], build: Callable[[Tools], Graph]) -> tuple[Cost, Cost]:
+    """What each node takes by itself and in a rollout, medians."""
+    bare: list[Cost] = []
+    played: list[Cost] = []
     async with (
         author(policy.inference_base_url, "ainvoke", model=policy.name) as direct,
         author(None, "ainvoke") as hard_coded,
@@ -67,23 +85,25 @@ async def added_ms(policy: TrainableModel[Any], build: Callable[[Tools], Graph])
             await graph.ainvoke(question(marker))
 
         for run in range(WARM_UP + RUNS):
-            one = await seconds(lambda: alone.ainvoke(question("m1")))
-            other = await seconds(lambda: answer.play("m1"))
+            one = await cost(lambda: alone.ainvoke(question("m1")))
+            other = await cost(lambda: answer.play("m1"))
             if run >= WARM_UP:
                 bare.append(one)
                 played.append(other)
-    return [statistics.median(each) * 1000 / NODES for each in (bare, played)]
+    return median(bare), median(played)
 
 
 async def measure(backend: ScriptedBackend) -> dict[str, float]:
     policy = backend.new_policy("policy")
-    bare, played = await added_ms(policy, asking)
-    idle_bare, idle_played = await added_ms(policy, lambda t: idle(t.answers(t.chat())))
+    bare, played = await costs(policy, asking)
+    idle_bare, idle_played = await costs(policy, lambda t: idle(t.answers(t.chat())))
     return {
-        "ms_per_node": played - bare,
-        "ms_per_node_undecorated": bare,
-        "ms_per_idle_node": idle_played - idle_bare,
-        "ms_per_idle_node_undecorated": idle_bare,
+        "ms_per_node": played.wall - bare.wall,
+        "cpu_ms_per_node": played.cpu - bare.cpu,
+        "undecorated_ms_per_node": bare.wall,
+        "undecorated_cpu_ms_per_node": bare.cpu,
+        "ms_per_idle_node": idle_played.wall - idle_bare.wall,
+        "cpu_ms_per_idle_node": idle_played.cpu - idle_bare.cpu,
     }
 
 
