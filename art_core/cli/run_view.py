@@ -22,9 +22,11 @@ from art_core.runs import (
     RunReader,
     list_runs,
     open_run_readonly,
+    own_metrics,
 )
 
 _ROWS_SHOWN = 20
+_OWN_SHOWN = 4
 
 
 def print_runs(root: Path, *, as_json: bool) -> None:
@@ -145,19 +147,17 @@ def _metrics_table(rows: list[MetricsRow]) -> Table:
     return table
 
 
-_ALWAYS = ("reward", "reward_std", "loss", "grad_norm", "kl", "entropy", "sampled_tokens")
-_BOOKKEEPING = ("groups", "trajectories", "exceptions", "failed", "truncated", "unscored", "tokens")
+_USUAL = ("reward", "reward_spread", "loss", "grad_norm", "kl", "entropy", "sampled_tokens")
 
 
 def _columns(rows: list[MetricsRow]) -> list[str]:
-    """The usual metrics, and the agent's own; no timings and counters: ``--json`` has all."""
-    present = dict.fromkeys(name for row in rows for name in row.metrics)
-    own = [
-        name
-        for name in present
-        if "/" not in name and name not in _BOOKKEEPING and name not in _ALWAYS
-    ]
-    return [name for name in _ALWAYS if name in present][:5] + own[:4]
+    """The usual metrics and the agent's own; ``--json`` has all."""
+    present = {name for row in rows for name in row.metrics}
+    own: dict[str, None] = {}
+    for row in rows:
+        if row.split != TRAIN_SPLIT:  # training rows have the trainer's metrics, too
+            own |= dict.fromkeys(own_metrics(row.metrics))
+    return [name for name in _USUAL if name in present] + list(own)[:_OWN_SHOWN]
 
 
 def _number(value: float | None) -> str:

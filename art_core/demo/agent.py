@@ -52,10 +52,8 @@ async def find_function(
     pages = search(index, query)
     found = ", ".join(pages) if pages else "nothing"
     messages.append({"role": "assistant", "content": query})
-    messages.append(
-        {"role": "user", "content": f"Found: {found}. Which one is it? Reply with its name only."}
-    )
-    answer = await _reply(client, model, messages, max_tokens=12)
+    messages.append({"role": "user", "content": f"Found: {found}. So the function is called"})
+    answer = await _reply(client, model, messages, max_tokens=16)
     return Finding(query, pages, answer)
 
 

@@ -12,6 +12,7 @@ from rich.progress import TaskID
 
 from art_core.rollouts.progress import ProgressWatcher, Tally, Watcher, new_progress
 from art_core.rollouts.report import TrainReport
+from art_core.runs import own_metrics
 
 
 class LoopDisplay:
@@ -64,7 +65,9 @@ class LoopDisplay:
         """A line on an evaluation."""
         reward = metrics.get("reward")
         shown = "nothing was scored" if reward is None else f"reward [bold]{reward:.3f}[/]"
-        self.note(f"held-out at step {step}: {shown} ({metrics['trajectories']:.0f} rollouts)")
+        own = "".join(f"  {name} {value:.3f}" for name, value in own_metrics(metrics).items())
+        rollouts = f"{metrics['trajectories']:.0f} rollouts"
+        self.note(f"held-out at step {step}: {shown}{own}  ({rollouts})")
 
     def note(self, line: str) -> None:
         """A line above the bars."""

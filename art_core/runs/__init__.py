@@ -10,6 +10,7 @@ from art_core.runs.metrics import (
     MetricsRow,
     group_metrics,
     has_spread,
+    own_metrics,
     sampled_tokens,
     scored_rewards,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "has_spread",
     "list_runs",
     "open_run_readonly",
+    "own_metrics",
     "sampled_tokens",
     "scored_rewards",
     "write_whole",

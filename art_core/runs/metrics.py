@@ -18,6 +18,21 @@ from art_core.trajectories import Trajectory, TrajectoryGroup, TrajectoryStatus
 TRAIN_SPLIT = "train"
 VALIDATION_SPLIT = "val"
 
+_GROUP_METRICS = frozenset(
+    {
+        "exceptions",
+        "failed",
+        "groups",
+        "groups_without_spread",
+        "reward",
+        "reward_spread",
+        "sampled_tokens",
+        "tokens",
+        "trajectories",
+        "truncated",
+        "unscored",
+    }
+)
 _RESERVED = ("step", "split", "time")
 
 
@@ -145,6 +160,11 @@ def group_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
     taken = {*counts, "reward", "reward_spread", *_RESERVED}
     renamed = {f"own/{name}" if name in taken else name: mean for name, mean in own.items()}
     return {**renamed, **counts}
+
+
+def own_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Of a split that isn't trained on: the metrics that the agent itself set."""
+    return {name: value for name, value in metrics.items() if name not in _GROUP_METRICS}
 
 
 def scored_rewards(group: TrajectoryGroup) -> list[float]:
