@@ -14,6 +14,7 @@ from art_core.gateway.http import Handler, answering, problem_response
 from art_core.gateway.models import Health, Models
 from art_core.gateway.problems import Problem
 from art_core.gateway.registry import Registry
+from art_core.gateway.responses import Responses
 from art_core.gateway.text_completions import TextCompletions
 
 _ROLLOUT = "/r/{rollout}"
@@ -26,6 +27,7 @@ def build_app(registry: Registry, *, api_key: str | None, max_body_bytes: int) -
     routes = [
         *_both("/v1/chat/completions", ChatCompletions(door, max_body_bytes).__call__, "POST"),
         *_both("/v1/completions", TextCompletions(door, max_body_bytes).__call__, "POST"),
+        *_both("/v1/responses", Responses(door, max_body_bytes).__call__, "POST"),
         *_both("/v1/models", models.list, "GET"),
         *_both("/v1/models/{model:path}", models.one, "GET"),
         *_both("/health", Health(door, registry).__call__, "GET"),

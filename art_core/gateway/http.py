@@ -60,6 +60,11 @@ def event(data: Any) -> bytes:
     return b"data: " + to_json(data) + b"\n\n"
 
 
+def named_event(name: str, data: Any) -> bytes:
+    """One server-sent event of JSON, with a name."""
+    return f"event: {name}\n".encode() + event(data)
+
+
 @asynccontextmanager
 async def abandoned_if_client_leaves(receive: Receive, call: Call) -> AsyncGenerator[None]:
     """Abandon the call when the client hangs up, or when the block is left before its end."""

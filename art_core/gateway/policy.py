@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from art_core.chat.protocol import ChatFormat
 from art_core.engines.protocol import AdapterRef, InferenceEngine
 from art_core.errors import ConfigError
+from art_core.gateway.kept import KeptResponses
 from art_core.runs.records import RecordStore
 
 if TYPE_CHECKING:
@@ -33,12 +34,15 @@ class Policy:
     """Those that can be asked for as ``name@step``."""
     quarantined: int = field(init=False, default=0)
     """Completions since the start that belong to no rollout."""
+    responses: KeptResponses = field(init=False)
+    """Those of requests outside rollouts."""
     calls: set[Call] = field(init=False, default_factory=set["Call"])
     """In flight."""
     engine_error: str | None = field(init=False, default=None)
     """Why the engine died, if it did."""
 
     def __post_init__(self) -> None:
+        self.responses = KeptResponses(limit=1000)
         self.versions = {version_of(self.current): self.current}
 
     def serve(self, adapter: AdapterRef | None) -> None:

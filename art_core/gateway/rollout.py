@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from art_core.engines.protocol import AdapterRef
 from art_core.gateway.attempts import Attempts
 from art_core.gateway.conversations import Conversations
+from art_core.gateway.kept import KeptResponses
 from art_core.gateway.policy import Policy, version_of
 from art_core.gateway.texts import Texts
 from art_core.rollouts.backend import RolloutMode
@@ -39,6 +40,7 @@ class OpenRollout:
     """By id, in the order in which they were recorded."""
     conversations: Conversations = field(default_factory=Conversations)
     texts: Texts = field(init=False)
+    responses: KeptResponses = field(default_factory=lambda: KeptResponses(limit=10_000))
     attempts: Attempts = field(default_factory=Attempts)
     calls: set[Call] = field(default_factory=set["Call"])
     """In flight."""
