@@ -35,8 +35,8 @@ from benchmarks.report import report
 
 AT_ONCE = 32
 NEW_TOKENS = 64
-ROUNDS = 5
-CALLS = 300
+ROUNDS = 3
+CALLS = 200
 INSTANT_TOKENS = 32
 
 

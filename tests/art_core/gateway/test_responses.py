@@ -8,13 +8,12 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from openai.types.responses import Response
 
 from art_core.chat import ChatFormat
 from art_core.errors import EngineDiedError
 from art_core.rollouts.backend import RolloutTicket
 from art_core.trajectories import CompletionStatus, build_histories
-from tests.art_core.gateway.scripted import Bench, Hold, Served, ask, eventually, extra
+from tests.art_core.gateway.scripted import Bench, Hold, Served, ask, eventually
 
 TOOL: Any = {
     "type": "function",
@@ -26,7 +25,8 @@ TOOL: Any = {
 CALL = 'I look.\n<tool_call>\n{"name": "look", "arguments": {"at":"sea"}}\n</tool_call>'
 
 
-def respond(client: openai.OpenAI, said: Any = "hi", **more: Any) -> Response:
+def respond(client: openai.OpenAI, said: Any = "hi", **more: Any) -> Any:
+    """A `Response`; what its items are is for each test to know."""
     create: Any = client.responses.create
     return create(model="m", input=said, **more)
 
@@ -59,7 +59,7 @@ def test_a_whole_response(bench: Bench, client: openai.OpenAI, ticket: RolloutTi
     )
     assert response.usage is not None
     assert response.usage.output_tokens == len(bench.engine.served[0].token_ids)
-    record = bench.record_of(extra(response, "completion_id"))
+    record = bench.record_of(response.completion_id)
     assert record.rollout_id == ticket.rollout_id
     assert record.messages == [
         {"role": "system", "content": "Be brief."},
@@ -110,7 +110,7 @@ def test_a_token_limit(bench: Bench, client: openai.OpenAI) -> None:
 def test_logprobs(bench: Bench, client: openai.OpenAI) -> None:
     bench.say("hi")
     response = respond(client, include=["message.output_text.logprobs"], top_logprobs=2)
-    part: Any = response.output[0].content[0]  # type: ignore[union-attr]
+    part = response.output[0].content[0]
     assert [entry.logprob for entry in part.logprobs] == bench.engine.served[0].logprobs
     assert len(part.logprobs[0].top_logprobs) == 2
 
