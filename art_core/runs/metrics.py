@@ -157,7 +157,7 @@ def group_metrics(groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
         counts |= {"reward": fmean(rewards), "reward_spread": fmean(spreads)}
     own = _means(trajectory.metrics for trajectory in trajectories)
     own |= {f"group/{name}": mean for name, mean in _means(g.metrics for g in groups).items()}
-    taken = {*counts, "reward", "reward_spread", *_RESERVED}
+    taken = {*_GROUP_METRICS, *_RESERVED}
     renamed = {f"own/{name}" if name in taken else name: mean for name, mean in own.items()}
     return {**renamed, **counts}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from art_core.errors import ConfigError, RunDamagedError
-from art_core.runs.metrics import MetricsLog, group_metrics
+from art_core.runs.metrics import MetricsLog, group_metrics, own_metrics
 from art_core.trajectories import Trajectory, TrajectoryGroup, TrajectoryStatus
 
 MakeGroup = Callable[..., TrajectoryGroup]
@@ -80,6 +80,7 @@ def test_groups_in_numbers(make_group: MakeGroup) -> None:
         "reward": 0.5,
         "reward_spread": 0.25,
     }
+    assert own_metrics(metrics) == {"tools": 3.0, "own/tokens": 5.0, "group/judge": 2.0}
 
 
 def test_nothing_scored_has_no_reward() -> None:
