@@ -76,8 +76,8 @@ class Shape:
     """The node of each model call of one run, when the model answers by script."""
     turns: Callable[[str], Sequence[Any]] = lambda marker: [question(marker)]
     """The inputs of one conversation, given to the graph one after the other."""
-    needs: Literal["text", "tool calls", "constrained output"] = "text"
-    """What the graph needs of the model; the last also of the gateway."""
+    needs: Literal["text", "tool calls", "constrained output", "Responses API"] = "text"
+    """What the graph needs of the model, or of the server in front of it."""
 
 
 def chain(nodes: dict[str, Node], **compile_options: Any) -> Graph:
@@ -124,7 +124,7 @@ def plain(value: Any) -> Any:
     """A state without what differs from run to run: ids, usage, provider metadata."""
     if isinstance(value, BaseMessage):
         calls = [(call["name"], call["args"]) for call in getattr(value, "tool_calls", [])]
-        return (value.type, value.content, calls)
+        return (value.type, value.text, calls)
     if isinstance(value, BaseModel):
         return value.model_dump()
     if isinstance(value, dict):

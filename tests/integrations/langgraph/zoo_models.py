@@ -262,6 +262,12 @@ MODELS = [
     Shape(name="built_inside", build=built_inside, calls=("answer",)),
     Shape(name="plain_client", build=plain_client, calls=("raw",)),
     Shape(
+        name="responses_api",
+        build=lambda tools: chain({"answer": tools.answers(tools.chat(use_responses_api=True))}),
+        calls=("answer",),
+        needs="Responses API",
+    ),
+    Shape(
         name="long_conversation",
         build=lambda tools: chain({"answer": tools.answers(tools.chat())}),
         calls=("answer",),
