@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from art_core.backends.local import LocalBackend as LocalBackend
+    from art_core.config import CaptureConfig as CaptureConfig
     from art_core.config import LoraConfig as LoraConfig
     from art_core.config import StepConfig as StepConfig
     from art_core.config import TrainConfig as TrainConfig
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "art_core.backends.local": ("LocalBackend",),
-    "art_core.config": ("LoraConfig", "StepConfig", "TrainConfig"),
+    "art_core.config": ("CaptureConfig", "LoraConfig", "StepConfig", "TrainConfig"),
     "art_core.errors": ("ArtError",),
     "art_core.rollouts": (
         "Backend",
@@ -63,8 +64,30 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
 __all__ = [
+    "ArtError",
+    "Backend",
+    "CaptureConfig",
+    "Completion",
+    "History",
+    "LocalBackend",
+    "LoraConfig",
+    "Model",
+    "StepConfig",
+    "TrainConfig",
+    "TrainResult",
+    "TrainableModel",
+    "Trajectory",
+    "TrajectoryGroup",
+    "TrajectoryStatus",
     "__version__",
-    *sorted(_HOME_OF),
+    "check",
+    "gather_trajectories",
+    "gather_trajectory_groups",
+    "iterate_dataset",
+    "limit_concurrency",
+    "retry",
+    "train",
+    "untraced",
 ]
 
 

@@ -1,6 +1,6 @@
 """Seconds that ``import art_core`` takes over a bare interpreter.
 
-    python -m benchmarks.imports [--json]
+python -m benchmarks.imports [--json]
 """
 
 from __future__ import annotations

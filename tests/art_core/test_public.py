@@ -15,6 +15,7 @@ from art_core import errors
 PUBLIC_NAMES = {
     "ArtError",
     "Backend",
+    "CaptureConfig",
     "Completion",
     "History",
     "LocalBackend",

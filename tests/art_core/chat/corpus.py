@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 """Conversations as clients really send them: the columns of the matrix.
 
 Each ends before a generation. Where the last assistant message is followed by

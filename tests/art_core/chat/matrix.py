@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 """Every template × every conversation: what happens, checked, and written as a table.
 
 ``python -m tests.art_core.chat.matrix`` writes ``docs/chat-templates.md``.
