@@ -83,6 +83,7 @@ class Expert:
 
 
 @pytest.mark.long
+@pytest.mark.training
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 async def test_a_noisy_judge_teaches_the_real_model(

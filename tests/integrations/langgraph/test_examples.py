@@ -22,6 +22,7 @@ def load(path: Path) -> ModuleType:
 
 
 @pytest.mark.long
+@pytest.mark.training
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 async def test_an_example_trains(path: Path, tmp_path: Path) -> None:
