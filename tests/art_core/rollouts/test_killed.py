@@ -98,6 +98,18 @@ def test_a_signal_stops_a_run_from_where_it_goes_on(
     assert same(json.loads(again.stdout), undisturbed)
 
 
+def test_a_full_disk_stops_a_run_and_loses_nothing(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    stopped = start(tmp_path, "a full disk")
+    assert stopped.returncode == 1, stopped.stderr
+    assert "StorageError: can't append to " in stopped.stderr
+    assert "00002.jsonl: File too large. Raise the file size limit" in stopped.stderr
+    again = start(tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert same(json.loads(again.stdout), undisturbed)
+
+
 def test_a_second_start_while_one_runs_is_refused(tmp_path: Path) -> None:
     first = subprocess.Popen(
         [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from art_core.runs import RunDirectory
 from art_core.runs.checkpoints import CheckpointStore
 from art_core.runs.groups import Journal, TrajectoryFiles
 from art_core.runs.metrics import MetricsLog
-from art_core.trajectories import Trajectory
+from art_core.trajectories import Trajectory, TrajectoryGroup
 
 CONFIG = TrainConfig(
     steps=4,
@@ -80,6 +81,18 @@ def in_rollout(number: int, kind: signal.Signals = signal.SIGKILL) -> None:
     Rollouts.dies_in, Rollouts.kind = number, kind
 
 
+def with_a_full_disk() -> None:
+    """From step 2 on no file can grow."""
+    original = Journal.add
+
+    def adding(journal: Journal, step: int, group: TrajectoryGroup) -> None:
+        if step == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        original(journal, step, group)
+
+    Journal.add = adding  # type: ignore[method-assign]
+
+
 def in_training(kind: signal.Signals) -> None:
     """The signal comes while step 2 is being committed."""
     original = CheckpointStore.publish
@@ -107,6 +120,7 @@ POINTS: dict[str, Callable[[], None]] = {
     "while checkpoints are removed": lambda: at_call(CheckpointStore, "_remove", 1),
     "before an evaluation is logged": lambda: at_call(RunDirectory, "log_groups", 2),
     "after an evaluation is logged": lambda: at_call(RunDirectory, "log_groups", 2, after=True),
+    "a full disk": with_a_full_disk,
     "SIGTERM in a rollout": lambda: in_rollout(2 + 9 + 5, signal.SIGTERM),
     "SIGINT in a rollout": lambda: in_rollout(2 + 9 + 5, signal.SIGINT),
     "SIGTERM in a training step": lambda: in_training(signal.SIGTERM),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -50,6 +52,20 @@ def test_a_failed_write_leaves_nothing(store: CheckpointStore) -> None:
     with pytest.raises(StorageError, match="00001: No space left on device"):
         store.publish(1, write)
     assert store.latest() is None
+    assert list(store.path.iterdir()) == []
+
+
+def test_a_rename_that_fails_leaves_nothing(
+    store: CheckpointStore, write_adapter: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As network file systems do it."""
+
+    def fails(self: Path, target: Path) -> Path:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(StorageError, match=r"can't write .*00001: Stale file handle"):
+        store.publish(1, write_adapter)
     assert list(store.path.iterdir()) == []
 
 

@@ -227,6 +227,11 @@ def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
         RunDirectory.open(tmp_path / ".art", project="shop", model="bot")
 
 
+def test_a_disk_that_cannot_be_written_to_is_named() -> None:
+    with pytest.raises(StorageError, match="can't create /proc/art/shop: "):
+        RunDirectory.open(Path("/proc/art"), project="shop", model="bot")
+
+
 def test_what_killed_writers_left_is_removed(make_run: MakeRun) -> None:
     run = make_run()
     run.close()
