@@ -15,14 +15,16 @@ def continuation(
     stop_token_ids: Set[int],
     *,
     sampled: Sequence[int],
+    said: str,
     written: str,
 ) -> list[int] | None:
     """Token ids to append to ``sampled`` so that the conversation goes on.
 
-    ``written`` is marked text: what the template writes behind the same prompt,
-    the assistant turn (as it spells it) and all that follows. None where that
-    isn't a continuation of what was sampled: the template left the reasoning
-    out, or added an empty one, or ends the turn with another token.
+    ``said`` is the answer's text; ``written`` is marked text: what the template
+    writes behind the same prompt, the assistant turn (as it spells it) and all
+    that follows. None where that isn't a continuation of what was sampled: the
+    template left the reasoning out, or added an empty one, or ends the turn with
+    another token.
     """
     ended = bool(sampled) and sampled[-1] in stop_token_ids
     answer = vocabulary.decode(sampled[:-1] if ended else sampled)
@@ -39,7 +41,9 @@ def continuation(
             return None
         return vocabulary.encode_after(end_token_id, written[behind:])
     # Broken off by a limit or a stop string: what closes the turn comes as observed tokens.
-    closing = _missing(answer[ours.closing :], written[theirs.closing : theirs.end])
+    blanks = said[len(said.rstrip()) :]
+    closing = written[theirs.closing : theirs.end].removeprefix(blanks)
+    closing = _missing(answer[ours.closing :], closing)
     if closing is None:
         return None
     return vocabulary.encode_after(
@@ -49,8 +53,8 @@ def continuation(
 
 def _missing(have: str, want: str) -> str | None:
     """What of the closing markers ``want`` isn't sampled yet; None where other ones were."""
-    if not have.strip():
-        return want
     if want.startswith(have):
         return want[len(have) :]
+    if not have.strip():
+        return want
     return "" if want.strip() == have.strip() else None

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from art_core.chat.bridge import continuation
@@ -40,7 +42,8 @@ def chat_format_for(
     ``template``: Jinja source to use instead of the tokenizer's own.
     ``renderer``: name of a renderer of the renderers library to use instead, for
     models that have no Jinja template.
-    ``stop_token_ids``: more tokens that end a turn (a generation config's).
+    ``stop_token_ids``: more tokens that end a turn; those of a ``generation_config.json``
+    beside the tokenizer are known.
     ``variables``: what the template is given besides messages, such as
     ``{"enable_thinking": False}``; the renderer's settings.
 
@@ -50,7 +53,7 @@ def chat_format_for(
         MissingExtraError: ``renderer`` is given and the library isn't installed.
     """
     source = template or getattr(tokenizer, "chat_template", None)
-    ends = list(stop_token_ids)
+    ends = [*stop_token_ids, *_configured_ends(tokenizer)]
     if renderer is not None:
         vocabulary = Vocabulary(tokenizer)
         writer = LibraryRenderer(tokenizer, vocabulary, renderer, variables or {})
@@ -75,6 +78,15 @@ def chat_format_for(
     return TemplateFormat(vocabulary, writer, learned, stop_token_ids=tuple(dict.fromkeys(ends)))
 
 
+def _configured_ends(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The end tokens that a model folder's generation config names."""
+    config = Path(tokenizer.name_or_path) / "generation_config.json"
+    if not tokenizer.name_or_path or not config.is_file():
+        return []
+    ends = json.loads(config.read_text(encoding="utf-8")).get("eos_token_id")
+    return [ends] if isinstance(ends, int) else list(ends or ())
+
+
 class TemplateFormat:
     """The chat convention of a Jinja template (`art_core.chat.ChatFormat`)."""
 
@@ -93,6 +105,8 @@ class TemplateFormat:
         self.stop_token_ids = stop_token_ids
         self.tools_as_text = learned.tools_as_text
         """Tools are written by our own convention (`art_core.chat.tools`)."""
+        self.forms = writer.forms
+        """What the template wants to be given."""
         self.unreadable_tools = learned.unreadable_tools
         """The template writes tool calls in no syntax that we can read back: refused."""
 
@@ -121,6 +135,7 @@ class TemplateFormat:
             self.grammar,
             frozenset(self.stop_token_ids),
             sampled=recorded_token_ids[len(recorded_token_ids) - sampled :],
+            said=recorded[-1].text,
             written=whole[len(prompt) :],
         )
         return None if appended is None else [*recorded_token_ids, *appended]

@@ -20,7 +20,7 @@ class ToolTypes:
     def __init__(self, tools: Sequence[Tool] | None) -> None:
         self._types: dict[str, dict[str, frozenset[str]]] = {}
         for tool in tools or ():
-            function = cast("dict[str, Any]", tool.get("function") or {})
+            function = _object(tool.get("function") or tool)
             properties = _object(_object(function.get("parameters")).get("properties"))
             self._types[str(function.get("name"))] = {
                 key: frozenset(_declared_types(value)) for key, value in properties.items()

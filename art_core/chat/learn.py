@@ -11,13 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 import regex
 
-from art_core.chat.dialects import REASONING_MARKERS, Literal, call_syntaxes, channels, hermes
+from art_core.chat.dialects import REASONING_MARKERS, channels
 from art_core.chat.grammar import CallSyntaxError, Grammar, Reasoning, ToolTypes
 from art_core.chat.reading import within
 from art_core.chat.scanner import Scanner
+from art_core.chat.syntaxes.known import call_syntaxes, hermes
+from art_core.chat.syntaxes.literal import Literal
 from art_core.chat.turns import Call, Turn, same_call
 from art_core.chat.vocabulary import Vocabulary
 from art_core.chat.writer import ARGUMENTS_FORMS, CONTENT_FORMS, TOOLS_FORMS, Writer
@@ -36,8 +39,9 @@ _ARGUMENTS = {
     "object": {"k": "v", "n": 2, "x": None},
 }
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
-_CALL = Call(id="functions.qx_look-up:0", name="qx_look-up", arguments=json.dumps(_ARGUMENTS))
-_RESULT = Turn(role="tool", text="qxrzv", name=_CALL.name, call_id=_CALL.id)
+_CALL = Call(name="qx_look-up", arguments=json.dumps(_ARGUMENTS))
+# Kimi's template writes an id for the name; Mistral's insist on nine characters.
+_IDS = ("functions.qx_look-up:0", "qxcall001")
 _TOOL: Tool = {
     "type": "function",
     "function": {
@@ -101,7 +105,7 @@ def _settle_content_form(writer: Writer) -> str:
     """The prompt of a lone user message; sets whether content is a string or parts."""
     refusal: ChatError | None = None
     for form in CONTENT_FORMS:
-        writer.content_form = form
+        writer.forms.content = form
         try:
             prompt = writer.text([_USER], (), generation=True)
         except ChatError as error:
@@ -116,14 +120,14 @@ def _settle_content_form(writer: Writer) -> str:
 
 def _settle_tools_form(writer: Writer) -> None:
     for form in TOOLS_FORMS:
-        writer.tools_form = form
+        writer.forms.tools = form
         try:
             text = writer.text([_USER], [_TOOL], generation=True)
         except ChatError:
             return
         if not _PYTHON_WORDS.search(text):
             return
-    writer.tools_form = "object"
+    writer.forms.tools = "object"
 
 
 def _grammars(writer: Writer, vocabulary: Vocabulary, prompt: str) -> Iterator[Grammar]:
@@ -153,15 +157,17 @@ def _with_calls(writer: Writer, grammars: list[Grammar]) -> tuple[Grammar | None
     None where it writes none; and False where it writes some that no grammar reads.
     """
     knows_calls = False
-    turns = [_USER, Turn(role="assistant", calls=(_CALL,)), _RESULT]
-    for form in ARGUMENTS_FORMS:
-        writer.arguments_form = form
+    for form, call_id in product(ARGUMENTS_FORMS, _IDS):
+        writer.forms.arguments = form
+        call = Turn(role="assistant", calls=(replace(_CALL, id=call_id),))
+        result = Turn(role="tool", text="qxrzv", name=_CALL.name, call_id=call_id)
+        turns = [_USER, call, result]
         try:
             prompt = writer.text([_USER], [_TOOL], generation=True)
             text = writer.text(turns, [_TOOL], generation=True)
         except ChatError:
             continue
-        written = text[text.index(_USER.text) + len(_USER.text) :]
+        written = text.partition(_USER.text)[2]
         if "qxdzv" not in text or "qxrzv" not in written or _CALL.name not in written:
             continue
         knows_calls = True
@@ -209,8 +215,11 @@ def _ends(writer: Writer, vocabulary: Vocabulary) -> tuple[list[str], list[int]]
 
 def _behind_answer(writer: Writer, vocabulary: Vocabulary, turns: list[Turn]) -> list[str]:
     """The control tokens behind the answer, as marked text."""
-    text = writer.text(turns, (), generation=False)
-    behind = text[text.index(_ANSWER.text) + len(_ANSWER.text) :]
+    _, answer, behind = writer.text(turns, (), generation=False).partition(_ANSWER.text)
+    if not answer:
+        raise ChatError(
+            "the chat template leaves an assistant's message out", "Pass another with template=."
+        )
     return [behind[start:end] for start, end, _ in vocabulary.controls(behind)]
 
 

@@ -10,6 +10,7 @@ from typing import cast
 from art_core.chat.grammar import CallSyntaxError, Grammar, ToolTypes
 from art_core.chat.protocol import Delta, ParsedMessage
 from art_core.chat.scanner import Piece, Scanner
+from art_core.chat.stops import StopStrings
 from art_core.chat.turns import Call
 from art_core.chat.vocabulary import Vocabulary
 from art_core.trajectories import Message, Tool
@@ -36,7 +37,7 @@ class Parser:
         self._vocabulary = vocabulary
         self._stop_token_ids = stop_token_ids
         self._decoder = vocabulary.decoder()
-        self._until = _StopStrings(stop, vocabulary)
+        self._until = StopStrings(stop, vocabulary)
         self._scanner = Scanner(grammar)
         self._message = _Assembly(vocabulary, grammar, ToolTypes(tools), call_id_seed)
         self._text: list[str] = []
@@ -78,41 +79,6 @@ class Parser:
                 self._ended = True
                 return
             yield token_id
-
-
-class _StopStrings:
-    """Passes text on up to a stop string; holds back what may begin one."""
-
-    def __init__(self, stop: Sequence[str], vocabulary: Vocabulary) -> None:
-        # A control token as a stop string ends the message, and so do words that look like it.
-        spelled = {text: text for text in stop} | {vocabulary.mark(text): text for text in stop}
-        self._stop = {needle: text for needle, text in spelled.items() if needle}
-        self._held = ""
-        self.found: str | None = None
-
-    def feed(self, text: str) -> str:
-        if self.found is not None:
-            return ""
-        text = self._held + text
-        hits = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
-        if hits:
-            at, needle = min(hits)
-            self.found = self._stop[needle]
-            self._held = ""
-            return text[:at]
-        keep = max((_overlap(text, stop) for stop in self._stop), default=0)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
-
-    def finish(self) -> str:
-        held, self._held = self._held, ""
-        return held
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How many last characters of ``text`` are the first of ``stop``."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
 
 
 @dataclass(slots=True)
@@ -196,6 +162,8 @@ class _Assembly:
         if self._after_reasoning:
             text = text.lstrip("\n")
             self._after_reasoning = not text
+        if not (self._content or pending.content) and (self._calls or pending.calls):
+            text = text.lstrip()
         text = self._held_blanks + text
         kept = text if flush else text.rstrip()
         self._held_blanks = text[len(kept) :]
@@ -240,7 +208,9 @@ class _Assembly:
     def _control(self, piece: Piece, pending: _Pending) -> None:
         """A control token where it means nothing: special ones aren't shown."""
         shown = self._vocabulary.unmark(piece.text, hide_special=True)
-        if shown:
+        if shown and piece.in_reasoning:
+            self._reasoning_text(shown, pending)
+        elif shown:
             self._content_text(shown, pending)
         else:
             self._errors.append(f"stray control token {self._vocabulary.unmark(piece.text)}")

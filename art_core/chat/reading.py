@@ -31,13 +31,13 @@ def outline(grammar: Grammar, marked: str, *, through_strays: bool = False) -> O
     """
     at = closing = calls = 0
     reasoning = grammar.reasoning is not None and grammar.reasoning.opened_by_prompt
-    types = ToolTypes(())
     for piece in _pieces(grammar, marked):
         if piece.kind == "control" and not through_strays:
             break
         at += len(piece.text)
         if piece.kind == "call":
-            calls += len(_calls(grammar, types, piece))
+            calls += len(_calls(grammar, piece))
+        if piece.kind in ("call", "control"):
             closing = at
         elif piece.kind in ("content", "reasoning") and piece.text.strip():
             closing = at - len(piece.text) + len(piece.text.rstrip())
@@ -46,13 +46,11 @@ def outline(grammar: Grammar, marked: str, *, through_strays: bool = False) -> O
     return Outline(reasoning, calls, at, closing)
 
 
-def calls_in(grammar: Grammar, types: ToolTypes, marked: str) -> list[Call]:
+def calls_in(grammar: Grammar, marked: str) -> list[Call]:
     """The well-formed calls in a conversation's text, in order."""
-    anywhere = within(grammar)
-    pieces = _pieces(anywhere, marked)
-    return [
-        call for piece in pieces if piece.kind == "call" for call in _calls(anywhere, types, piece)
-    ]
+    grammar = within(grammar)
+    pieces = [piece for piece in _pieces(grammar, marked) if piece.kind == "call"]
+    return [call for piece in pieces for call in _calls(grammar, piece)]
 
 
 def within(grammar: Grammar) -> Grammar:
@@ -68,10 +66,10 @@ def _pieces(grammar: Grammar, marked: str) -> Iterator[Piece]:
     yield from scanner.finish()
 
 
-def _calls(grammar: Grammar, types: ToolTypes, piece: Piece) -> list[Call]:
+def _calls(grammar: Grammar, piece: Piece) -> list[Call]:
     if grammar.calls is None or not piece.closed:
         return []
     try:
-        return grammar.calls.decode(piece.opening, piece.body, types)
+        return grammar.calls.decode(piece.opening, piece.body, ToolTypes(()))
     except CallSyntaxError:
         return []

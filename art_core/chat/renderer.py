@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from art_core.chat.turns import Turn
 from art_core.chat.vocabulary import Vocabulary
-from art_core.chat.writer import (
-    ArgumentsForm,
-    ContentForm,
-    ToolsForm,
-    as_messages,
-    as_tools,
-    refused,
-)
+from art_core.chat.writer import Forms, as_messages, as_tools, refused
 from art_core.errors import ChatError, MissingExtraError
 from art_core.trajectories import Tool
 
@@ -54,19 +47,15 @@ class LibraryRenderer:
         except (ValueError, AssertionError, RuntimeError) as error:
             raise ChatError(f"renderer {name!r} can't be used: {error}") from error
         self.stop_token_ids: Sequence[int] = self._renderer.get_stop_token_ids()
-        self.content_form: ContentForm = "string"
-        self.arguments_form: ArgumentsForm = "object"
-        self.tools_form: ToolsForm = "object"
+        self.forms = Forms()
 
     def text(self, turns: Sequence[Turn], tools: Sequence[Tool], *, generation: bool) -> str:
-        messages = as_messages(
-            turns, content=self.content_form, arguments=self.arguments_form, source=self.source
-        )
+        messages = as_messages(turns, self.forms)
         shield = self._vocabulary.shield
         try:
             ids = self._renderer.render_ids(
                 shield(messages),
-                tools=shield(as_tools(tools, self.tools_form)),
+                tools=shield(as_tools(tools, self.forms.tools)),
                 add_generation_prompt=generation,
             )
         except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:

@@ -21,6 +21,7 @@ class Piece:
 
     kind: PieceKind
     text: str
+    in_reasoning: bool = False
     opening: Mapping[str, str] = field(default_factory=dict[str, str])
     """Calls: the named groups of what opened it."""
     body: str = ""
@@ -128,7 +129,7 @@ class Scanner:
         text, self._buffer = self._buffer[:length], self._buffer[length:]
         if kind == "call" or (kind == "content" and text.strip()):
             self._at_start = False
-        return Piece(kind=kind, text=text)
+        return Piece(kind=kind, text=text, in_reasoning=self._state == "reasoning")
 
 
 _MARKERS: tuple[PieceKind, ...] = (

@@ -13,9 +13,10 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, cast
 
-from art_core.chat.grammar import Grammar, ToolTypes
+from art_core.chat.grammar import Grammar
 from art_core.chat.reading import calls_in
 from art_core.chat.turns import Call, Turn, arguments_object, same_call
 from art_core.chat.writer import Writer, nine_characters
@@ -32,7 +33,7 @@ class Shapes:
     def __init__(self, writer: Writer, grammar: Grammar) -> None:
         self._writer = writer
         self._grammar = grammar
-        self._ways: OrderedDict[str, Adapt | ChatError] = OrderedDict()
+        self._ways: OrderedDict[bytes, Adapt | ChatError] = OrderedDict()
 
     def put(self, turns: Sequence[Turn], tools: Sequence[Tool]) -> list[Turn]:
         """``turns`` as the template can express them, whole.
@@ -41,14 +42,14 @@ class Shapes:
             ChatError: it can't; names what would be lost, or what the template says.
         """
         stand_in = _stand_in(turns)
-        key = json.dumps([stand_in.shape, tools])
+        key = blake2b(json.dumps([stand_in.shape, tools]).encode()).digest()
         way = self._ways.get(key)
         if way is None:
             way = self._ways[key] = self._find_way(stand_in, tools)
             if len(self._ways) > _REMEMBERED:
                 self._ways.popitem(last=False)
         if isinstance(way, ChatError):
-            raise way
+            raise ChatError(way.problem, way.remedy)
         return way(turns)
 
     def _find_way(self, stand_in: _StandIn, tools: Sequence[Tool]) -> Adapt | ChatError:
@@ -58,20 +59,20 @@ class Shapes:
                 turns = way(stand_in.turns)
                 text = self._writer.text(turns, tools, generation=True)
                 stand_in.check_nothing_lost(text)
-                self._check_calls(turns, tools, text)
+                self._check_calls(turns, text)
             except ChatError as refusal:
                 refusals.append(refusal)
             else:
                 return way
         return refusals[0]
 
-    def _check_calls(self, turns: Sequence[Turn], tools: Sequence[Tool], text: str) -> None:
+    def _check_calls(self, turns: Sequence[Turn], text: str) -> None:
         """The calls read back as they were given; before them may stand the template's examples."""
         given = [same_call(call) for turn in turns for call in turn.calls]
         syntax = self._grammar.calls
         if not given or syntax is None or syntax.only_at_start:
             return
-        found = [same_call(call) for call in calls_in(self._grammar, ToolTypes(tools), text)]
+        found = [same_call(call) for call in calls_in(self._grammar, text)]
         if found[-len(given) :] != given:
             raise ChatError(
                 f"the chat template writes the tool calls {given} as {found[-len(given) :]}",

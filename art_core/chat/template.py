@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from art_core.chat.turns import Turn
 from art_core.chat.vocabulary import Vocabulary
-from art_core.chat.writer import (
-    NULL,
-    ArgumentsForm,
-    ContentForm,
-    ToolsForm,
-    as_messages,
-    as_tools,
-    refused,
-)
+from art_core.chat.writer import NULL, Forms, as_messages, as_tools, refused
 from art_core.errors import ChatError
 from art_core.trajectories import Tool
 
@@ -38,20 +30,16 @@ class JinjaTemplate:
         self._vocabulary = vocabulary
         self._variables = dict(variables)
         self.source = source
-        self.content_form: ContentForm = "string"
-        self.arguments_form: ArgumentsForm = "object"
-        self.tools_form: ToolsForm = "object"
+        self.forms = Forms()
 
     def text(self, turns: Sequence[Turn], tools: Sequence[Tool], *, generation: bool) -> str:
         from jinja2 import TemplateError
 
-        messages = as_messages(
-            turns, content=self.content_form, arguments=self.arguments_form, source=self.source
-        )
+        messages = as_messages(turns, self.forms, self.source)
         try:
             rendered = self._tokenizer.apply_chat_template(
                 self._vocabulary.shield(messages),
-                tools=self._vocabulary.shield(as_tools(tools, self.tools_form)),
+                tools=self._vocabulary.shield(as_tools(tools, self.forms.tools)),
                 chat_template=self.source,
                 add_generation_prompt=generation,
                 tokenize=False,
@@ -63,7 +51,7 @@ class JinjaTemplate:
         if not isinstance(rendered, str):
             raise ChatError(f"the chat template gave {type(rendered).__name__}, not text")
         marked = self._vocabulary.mark(rendered)
-        if self.arguments_form == "named nulls":
+        if self.forms.arguments == "named nulls":
             quote = self._vocabulary.mark('<|"|>')
             marked = marked.replace(f"{quote}{NULL}{quote}", "null")
         return marked

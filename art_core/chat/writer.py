@@ -6,6 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
 from art_core.chat.turns import Turn, arguments_object
@@ -33,12 +34,20 @@ CONTENT_FORMS: tuple[ContentForm, ...] = ("string", "parts")
 TOOLS_FORMS: tuple[ToolsForm, ...] = ("object", "texts")
 
 
-class Writer(Protocol):
-    """Writes conversations in the form it was set to."""
+@dataclass(slots=True, kw_only=True)
+class Forms:
+    """What a writer wants to be given."""
 
-    content_form: ContentForm
-    arguments_form: ArgumentsForm
-    tools_form: ToolsForm
+    content: ContentForm = "string"
+    arguments: ArgumentsForm = "object"
+    tools: ToolsForm = "object"
+
+
+class Writer(Protocol):
+    """Writes conversations, given in the forms it is set to."""
+
+    @property
+    def forms(self) -> Forms: ...
 
     @property
     def source(self) -> str:
@@ -54,18 +63,13 @@ class Writer(Protocol):
         ...
 
 
-def as_messages(
-    turns: Sequence[Turn], *, content: ContentForm, arguments: ArgumentsForm, source: str
-) -> list[dict[str, Any]]:
+def as_messages(turns: Sequence[Turn], forms: Forms, source: str = "") -> list[dict[str, Any]]:
     """Turns as the dictionaries that templates read.
 
     Raises:
         ChatError: a call's arguments aren't a JSON object.
     """
-    return [
-        _message(turn, f"messages[{at}]", content, arguments, source)
-        for at, turn in enumerate(turns)
-    ]
+    return [_message(turn, f"messages[{at}]", forms, source) for at, turn in enumerate(turns)]
 
 
 def as_tools(tools: Sequence[Tool], form: ToolsForm) -> list[Any] | None:
@@ -84,12 +88,10 @@ def _texts(value: Any) -> Any:
     return _dump(value) if value is None or isinstance(value, bool) else value
 
 
-def _message(
-    turn: Turn, where: str, content: ContentForm, arguments: ArgumentsForm, source: str
-) -> dict[str, Any]:
+def _message(turn: Turn, where: str, forms: Forms, source: str) -> dict[str, Any]:
     role = "system" if turn.role == "developer" and "developer" not in source else turn.role
     message: dict[str, Any] = {"role": role, "content": turn.text}
-    if content == "parts":
+    if forms.content == "parts":
         message["content"] = [{"type": "text", "text": turn.text}]
     if turn.name is not None:
         message["name"] = turn.name
@@ -105,7 +107,9 @@ def _message(
                 "function": {
                     "name": call.name,
                     "arguments": _arguments(
-                        call.arguments, arguments, f"{where}.tool_calls[{at}].function.arguments"
+                        call.arguments,
+                        forms.arguments,
+                        f"{where}.tool_calls[{at}].function.arguments",
                     ),
                 },
             }

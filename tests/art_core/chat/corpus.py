@@ -1,5 +1,3 @@
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
 """Conversations as clients really send them: the columns of the matrix.
 
 Each ends before a generation. Where the last assistant message is followed by
@@ -256,7 +254,7 @@ def _reasoning() -> list[Conversation]:
 
 def _clients() -> list[Conversation]:
     one = calls(call('{"city": "Paris"}'))
-    extra = {
+    extra: dict[str, Any] = {
         "refusal": None,
         "annotations": [],
         "audio": None,

@@ -1,5 +1,3 @@
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
 """Every template × every conversation: what happens, checked, and written as a table.
 
 ``python -m tests.art_core.chat.matrix`` writes ``docs/chat-templates.md``.
@@ -9,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from art_core.chat import ParsedMessage, TemplateFormat, canonical_key
@@ -19,6 +19,7 @@ from art_core.errors import ChatError
 from tests.art_core.chat.corpus import CONVERSATIONS, Conversation
 from tests.art_core.chat.templates import Template, renderer_templates, trl_templates
 
+DOCUMENT = Path(__file__).parents[3] / "docs" / "chat-templates.md"
 Outcome = Literal["continues", "new history", "moved", "renders", "refused"]
 """What happened:
 
@@ -99,17 +100,19 @@ def _spellings(said: str) -> Iterator[str]:
 def _texts(conversation: Conversation) -> Iterator[str]:
     for message in conversation.messages:
         yield from _strings(message.get("content"))
-        for item in message.get("tool_calls") or []:
-            function = item.get("function") or item
+        for function in _functions(message):
             arguments = function.get("arguments", function.get("args"))
             if isinstance(arguments, str):
-                try:
-                    arguments = json.loads(arguments or "{}")
-                except ValueError:
-                    yield arguments
-                    continue
+                parsed = arguments_object(arguments or "{}")
+                arguments = arguments if parsed is None else parsed
             yield from _strings(arguments)
             yield function["name"]
+
+
+def _functions(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """The functions that a message calls, as openai or langchain spell them."""
+    calls = cast("list[dict[str, Any]]", message.get("tool_calls") or [])
+    return [call.get("function") or call for call in calls]
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -204,37 +207,36 @@ def _only_text(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _only_calls(said: dict[str, Any]) -> dict[str, Any]:
-    calls = said.get("tool_calls")
-    if not calls and isinstance(said.get("content"), list):
-        calls = [part for part in said["content"] if part["type"] == "tool_use"]
+    calls = said.get("tool_calls") or _blocks(said)
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
 def _malformed(said: dict[str, Any]) -> bool:
     """Whether a client's own tool call has arguments that aren't a JSON object."""
-    arguments = [
-        call["function"]["arguments"] or "{}"
-        for call in said.get("tool_calls") or []
-        if isinstance(call.get("function", {}).get("arguments"), str)
-    ]
-    return any(arguments_object(text) is None for text in arguments)
+    spelled = [function.get("arguments") or "{}" for function in _functions(said)]
+    return any(isinstance(text, str) and arguments_object(text) is None for text in spelled)
 
 
 def _answering(
     after: Sequence[dict[str, Any]], said: dict[str, Any], parsed: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """What follows, with the ids that the tool calls were given when they were read."""
-    calls = said.get("tool_calls") or []
-    if not calls and isinstance(said.get("content"), list):
-        calls = [part for part in said["content"] if part["type"] == "tool_use"]
-    given = [call["id"] for call in parsed.get("tool_calls", [])]
-    new_ids = dict(zip([call["id"] for call in calls], given, strict=False))
+    old = [call["id"] for call in said.get("tool_calls") or _blocks(said)]
+    new = [call["id"] for call in parsed.get("tool_calls", [])]
+    ids = dict(zip(old, new, strict=False))
     return [
-        {**message, "tool_call_id": new_ids.get(message["tool_call_id"], message["tool_call_id"])}
+        {**message, "tool_call_id": ids.get(message["tool_call_id"], message["tool_call_id"])}
         if "tool_call_id" in message
         else message
         for message in after
     ]
+
+
+def _blocks(said: dict[str, Any]) -> list[dict[str, Any]]:
+    """The calls among content parts, as anthropic spells them."""
+    content = said.get("content")
+    parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+    return [part for part in parts if part["type"] == "tool_use"]
 
 
 def _check_stream(
@@ -262,10 +264,125 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return fields[0] == fields[1]
 
 
-def run() -> dict[Template, dict[str, Cell]]:
-    return {
+_LETTERS: dict[Outcome, str] = {
+    "continues": "●",
+    "new history": "○",
+    "moved": "◐",
+    "renders": "·",
+    "refused": "×",
+}
+
+
+def table(rows: Mapping[Template, Mapping[str, Cell]]) -> str:
+    """The matrix as a Markdown document."""
+    counts = Counter(cell.outcome for row in rows.values() for cell in row.values())
+    lines = [
+        _INTRODUCTION.format(
+            templates=len(rows),
+            conversations=len(CONVERSATIONS),
+            pairs=counts.total(),
+            **{outcome.replace(" ", "_"): counts[outcome] for outcome in _LETTERS},
+        ),
+        "## What each template wants\n",
+        "| template | tool calls | arguments as | content as | reasoning | a turn ends with |",
+        "|---|---|---|---|---|---|",
+        *(_dialect(template) for template in rows),
+        "\n## Every pair\n",
+        *_conversation_numbers(),
+        "```text",
+        *(_grid_row(template, row) for template, row in rows.items()),
+        "```",
+        "\n## What is refused, and how it is said\n",
+        *_refusals(rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_INTRODUCTION = """\
+# Chat templates
+
+Written by `python -m tests.art_core.chat.matrix`; checked by `make test-full`.
+
+{templates} templates (all that TRL ships, and the renderers of the `renderers`
+library that need no download) × {conversations} conversations = {pairs} pairs.
+In each pair that isn't refused, everything said is in the prompt as it was said,
+nothing is in Python's spelling, and the answer is read back to what it was, whole
+and token by token.
+
+| | | pairs |
+|---|---|---|
+| ● | what follows the answer is appended to its recorded tokens; token for token \
+what the template writes for the whole conversation | {continues} |
+| ○ | the template writes earlier turns in another way than they were sampled (drops \
+reasoning, say): a continuation is rendered whole and begins a new history | {new_history} |
+| ◐ | likewise, and the template writes what is said beside a tool call elsewhere \
+(as reasoning, behind the results, as a turn of its own) | {moved} |
+| · | there is no answer to continue | {renders} |
+| × | refused by name | {refused} |
+"""
+
+
+def _dialect(template: Template) -> str:
+    try:
+        chat = template.chat
+    except ChatError as refusal:
+        return f"| {template} | {refusal.problem} | | | | |"
+    syntax = chat.grammar.calls.name if chat.grammar.calls else "none"
+    calls = f"our convention ({syntax})" if chat.tools_as_text else syntax
+    reasoning = chat.grammar.reasoning
+    thought = (
+        "no"
+        if reasoning is None
+        else "opened by the prompt"
+        if reasoning.opened_by_prompt
+        else "yes"
+    )
+    ends = ", ".join(f"`{chat.decode([token_id])}`" for token_id in chat.stop_token_ids)
+    ends = ends.replace("|", "\\|")
+    forms = chat.forms
+    return (
+        f"| {template} | {calls} | {forms.arguments if not chat.tools_as_text else 'text'} "
+        f"| {forms.content} | {thought} | {ends} |"
+    )
+
+
+def _conversation_numbers() -> Iterator[str]:
+    for at, conversation in enumerate(CONVERSATIONS, start=1):
+        yield f"{at}. {conversation}"
+    yield ""
+
+
+def _grid_row(template: Template, row: Mapping[str, Cell]) -> str:
+    return f"{template!s:42}" + "".join(_LETTERS[cell.outcome] for cell in row.values())
+
+
+def _refusals(rows: Mapping[Template, Mapping[str, Cell]]) -> Iterator[str]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for template, row in rows.items():
+        for name, cell in row.items():
+            if cell.outcome == "refused":
+                found.setdefault((cell.reason, name), []).append(str(template))
+    merged: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (reason, name), where in found.items():
+        merged.setdefault((reason, tuple(where)), []).append(name)
+    yield "| conversations | templates | the error |"
+    yield "|---|---|---|"
+    for (reason, where), names in merged.items():
+        which = "all" if len(where) == len(rows) else ", ".join(where)
+        said = reason.replace("|", "\\|").replace("\n", " ")
+        yield f"| {', '.join(names)} | {which} | {said} |"
+
+
+def main() -> None:
+    rows = {
         template: {
             conversation.name: check(template, conversation) for conversation in CONVERSATIONS
         }
         for template in templates()
     }
+    DOCUMENT.write_text(table(rows), encoding="utf-8")
+    print(DOCUMENT, Counter(cell.outcome for row in rows.values() for cell in row.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ template's control tokens.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,13 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from art_core.chat import TemplateFormat, chat_format_for
 
+SMOLLM2_TEMPLATE = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "
+    "Face<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + "
+    "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 _CORPUS = [
     "system user assistant tool You are a helpful assistant. Hello, what is the time in Paris?",
     '{"name": "get_time", "arguments": {"zone": "Europe/Paris", "n": 12}}',
@@ -59,7 +67,45 @@ def make_tokenizer(
     )
 
 
-@dataclass(frozen=True)
+def make_metaspace_tokenizer(template: str) -> PreTrainedTokenizerBase:
+    """A SentencePiece-style tokenizer: blanks as ``▁``, bytes as ``<0x0A>``.
+
+    ``<|im_end|>`` swallows the blanks behind it, as Phi-3's ``<|end|>`` does.
+    """
+    backend = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    letters = [chr(code) for code in range(33, 127)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=700,
+        special_tokens=["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))],
+        initial_alphabet=["▁", *letters],
+        show_progress=False,
+    )
+    backend.train_from_iterator(_CORPUS, trainer)
+    # The trainer makes added tokens of the bytes; in real vocabularies they are ordinary.
+    spec = json.loads(backend.to_str())
+    spec["added_tokens"] = []
+    backend = Tokenizer.from_str(json.dumps(spec))
+    backend.add_special_tokens(
+        [
+            AddedToken("<|im_start|>", special=True),
+            AddedToken("<|im_end|>", special=True, rstrip=True),
+        ]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|im_end|>", chat_template=template
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class Template:
     """One entry of the matrix."""
 
@@ -222,8 +268,8 @@ RENDERERS: dict[str, tuple[Sequence[str], str]] = {
     "inkling": (_INKLING, "<|content_model_end_sampling|>"),
     "llama-3": (_LLAMA, "<|eot_id|>"),
     "minimax-m2": (_MINIMAX, "[e~["),
-    "gpt-oss": (("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|call|>"), "<|return|>"),
 }
+"""All but gpt-oss, whose renderer downloads its vocabulary; TRL has a template for it."""
 
 
 def renderer_templates() -> Iterator[Template]:

@@ -28,15 +28,19 @@ class JsonCalls:
     ends_with_turn: bool = False
     only_at_start: bool = False
     pythonic: bool = False
+    with_ids: bool = False
+    """The model writes ids of its own."""
+    close_is_text: bool = False
+    """The closing marker is made of ordinary tokens, so it may also stand in a JSON string."""
 
     def may_close(self, body: str) -> bool:
-        return not inside_string(body)
+        return not (self.close_is_text and inside_string(body))
 
     def decode(self, opening: Mapping[str, str], body: str, types: ToolTypes) -> list[Call]:
         text = body.strip()
-        if self.many and text.startswith("["):
-            return [_call(item) for item in _spans_of_list(text)]
-        return [_call(text)]
+        several = self.many and text.startswith("[")
+        items = _spans_of_list(text) if several else [text]
+        return [_call(item, with_id=self.with_ids) for item in items]
 
 
 def inside_string(body: str) -> bool:
@@ -52,7 +56,7 @@ def inside_string(body: str) -> bool:
     return inside
 
 
-def _call(text: str) -> Call:
+def _call(text: str, *, with_id: bool) -> Call:
     spans = spans_of_object(text)
     name = next((_value(spans[key]) for key in _NAME_KEYS if key in spans), None)
     if not isinstance(name, str) or not name:
@@ -62,7 +66,7 @@ def _call(text: str) -> Call:
     return Call(
         name=name,
         arguments=checked_arguments(arguments),
-        id=id_ if isinstance(id_, str) and id_ else None,
+        id=id_ if with_id and isinstance(id_, str) and id_ else None,
     )
 
 

@@ -1,47 +1,15 @@
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-"""Tool calls written as Python (LFM2) and in Gemma's notation."""
+"""Tool calls in Gemma 4's notation."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
 
 import regex
 
 from art_core.chat.grammar import CallSyntaxError, ToolTypes
 from art_core.chat.turns import Call, parse_json
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PythonCalls:
-    """``[look_up(city='Paris', days=3), ping()]``, read by transformers' strict parser of it."""
-
-    name: str
-    open: str
-    close: str
-    inner: str = "(?!)"
-    ends_with_turn: bool = False
-    only_at_start: bool = False
-    pythonic: bool = True
-
-    def may_close(self, body: str) -> bool:
-        return True
-
-    def decode(self, opening: Mapping[str, str], body: str, types: ToolTypes) -> list[Call]:
-        from transformers.utils.chat_parsing.content_parsers import parse_content
-
-        try:
-            calls = parse_content(body.strip(), "python-call-list", {})
-        except (ValueError, RecursionError) as error:
-            raise CallSyntaxError(str(error)) from error
-        if not calls:
-            raise CallSyntaxError("an empty list of calls")
-        return [
-            Call(name=call["name"], arguments=json.dumps(call["arguments"], ensure_ascii=False))
-            for call in cast("list[dict[str, Any]]", calls)
-        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +71,7 @@ class _GemmaReader:
             raise CallSyntaxError(f"expected ':' at {self.rest()}")
         return f"{json.dumps(key, ensure_ascii=False)}: {self.value(depth + 1)}"
 
-    def _items(self, close: str, item: Any) -> list[str]:
+    def _items(self, close: str, item: Callable[[], str]) -> list[str]:
         items: list[str] = []
         while not self._take(close):
             if items and not self._take(","):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import regex
 
 from art_core.chat.grammar import CallSyntaxError, ToolTypes
-from art_core.chat.syntax_json import checked_arguments, inside_string
+from art_core.chat.syntaxes.json_calls import checked_arguments, inside_string
 from art_core.chat.turns import Call
 
 
