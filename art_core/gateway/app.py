@@ -10,7 +10,9 @@ from starlette.routing import Route
 
 from art_core.gateway.access import Door
 from art_core.gateway.chat_completions import ChatCompletions
-from art_core.gateway.http import Handler, answering, problem_response
+from art_core.gateway.http import ErrorBody, Handler, answering, problem_response
+from art_core.gateway.messages import Messages
+from art_core.gateway.messages_answer import error_body
 from art_core.gateway.models import Health, Models
 from art_core.gateway.problems import Problem
 from art_core.gateway.registry import Registry
@@ -28,6 +30,7 @@ def build_app(registry: Registry, *, api_key: str | None, max_body_bytes: int) -
         *_both("/v1/chat/completions", ChatCompletions(door, max_body_bytes).__call__, "POST"),
         *_both("/v1/completions", TextCompletions(door, max_body_bytes).__call__, "POST"),
         *_both("/v1/responses", Responses(door, max_body_bytes).__call__, "POST"),
+        *_both("/v1/messages", Messages(door, max_body_bytes).__call__, "POST", error_body),
         *_both("/v1/models", models.list, "GET"),
         *_both("/v1/models/{model:path}", models.one, "GET"),
         *_both("/health", Health(door, registry).__call__, "GET"),
@@ -35,8 +38,10 @@ def build_app(registry: Registry, *, api_key: str | None, max_body_bytes: int) -
     return Starlette(routes=routes, exception_handlers={HTTPException: _unknown_route})
 
 
-def _both(path: str, handler: Handler, method: str) -> list[Route]:
-    endpoint = answering(handler)
+def _both(
+    path: str, handler: Handler, method: str, error_body: ErrorBody = Problem.body
+) -> list[Route]:
+    endpoint = answering(handler, error_body)
     return [Route(prefix + path, endpoint, methods=[method]) for prefix in (_ROLLOUT, "")]
 
 

@@ -66,6 +66,11 @@ class ChoiceRun:
         return "tool_calls" if self.parsed.message.get("tool_calls") else "stop"
 
     @property
+    def stopped_by(self) -> str | None:
+        """The stop string that ended it."""
+        return self._parser.stopped_by
+
+    @property
     def parsed(self) -> ParsedMessage:
         """What was sampled, as a message; to be asked for once the choice has ended."""
         if self._parsed is None:

@@ -18,6 +18,8 @@ from art_core.gateway.call import Call
 from art_core.gateway.problems import Problem, problem_of
 
 Handler = Callable[[Request], Awaitable[Response]]
+ErrorBody = Callable[[Problem], dict[str, Any]]
+"""How an error reads in the API that the client speaks."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,18 +38,22 @@ class EventStream(Response):
     answered with the error's own.
     """
 
-    def __init__(self, call: Call, events: AsyncIterator[bytes]) -> None:
+    def __init__(
+        self, call: Call, events: AsyncIterator[bytes], error_body: ErrorBody = Problem.body
+    ) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-cache"})
         del self.headers["content-length"]
         self._call = call
         self._events = events
+        self._error_body = error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with abandoned_if_client_leaves(receive, self._call):
             try:
                 await self._call.first_news()
             except Exception as error:  # noqa: BLE001  (becomes the answer)
-                await problem_response(as_problem(error))(scope, receive, send)
+                answer = problem_response(as_problem(error), self._error_body)
+                await answer(scope, receive, send)
                 return
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for event in self._events:
@@ -114,8 +120,10 @@ def hung_up() -> Problem:
     return Problem(status=499, message="The client hung up.", code="client_closed_request")
 
 
-def problem_response(problem: Problem) -> Response:
-    return JsonResponse(problem.body(), status_code=problem.status, headers=dict(problem.headers))
+def problem_response(problem: Problem, error_body: ErrorBody = Problem.body) -> Response:
+    return JsonResponse(
+        error_body(problem), status_code=problem.status, headers=dict(problem.headers)
+    )
 
 
 def as_problem(error: Exception) -> Problem:
@@ -130,13 +138,13 @@ def as_problem(error: Exception) -> Problem:
     return Problem(status=500, message=f"{type(error).__name__}: {error}", code="internal_error")
 
 
-def answering(handler: Handler) -> Handler:
+def answering(handler: Handler, error_body: ErrorBody = Problem.body) -> Handler:
     """A handler whose exceptions become OpenAI-shaped answers."""
 
     async def answer(request: Request) -> Response:
         try:
             return await handler(request)
         except Exception as error:  # noqa: BLE001  (each becomes an answer, and is named in it)
-            return problem_response(as_problem(error))
+            return problem_response(as_problem(error), error_body)
 
     return answer

@@ -35,7 +35,8 @@ class Problem(Exception):
     def type(self) -> str:
         return _TYPES.get(self.status, "invalid_request_error")
 
-    def body(self) -> dict[str, object]:
+    def body(self) -> dict[str, Any]:
+        """In OpenAI's shape."""
         return {
             "error": {
                 "message": self.message,

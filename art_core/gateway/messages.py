@@ -1,0 +1,111 @@
+"""Anthropic's ``/v1/messages``: whole, streamed, with tools."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, JsonValue
+from starlette.requests import Request
+from starlette.responses import Response
+
+from art_core.gateway.access import Caller, Door
+from art_core.gateway.fields import SamplingFields, read_fields
+from art_core.gateway.http import EventStream, read_body
+from art_core.gateway.messages_answer import MessagesAnswer, error_body
+from art_core.gateway.messages_input import Block, chat_messages, chat_tools, system_message
+from art_core.gateway.problems import invalid
+from art_core.gateway.prompts import chat_prompt
+from art_core.gateway.sampling import sampling_of
+from art_core.gateway.serving import Order, respond, start_call
+from art_core.trajectories import Tool
+
+_UNCHANGING: dict[str, tuple[Any, ...]] = {"container": (), "mcp_servers": ([],)}
+
+
+class MessagesFields(SamplingFields):
+    """A request of Anthropic's Messages API."""
+
+    messages: Annotated[list[Block], Field(min_length=1)]
+    system: str | list[Block] | None = None
+    tools: list[Block] | None = None
+    tool_choice: dict[str, JsonValue] | None = None
+    stop_sequences: list[Annotated[str, Field(min_length=1)]] | None = None
+    thinking: dict[str, JsonValue] | None = None
+    """A budget, which these models don't know: they think or don't by themselves."""
+    output_config: dict[str, JsonValue] | None = None
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        return tuple(self.stop_sequences or ())
+
+    def refuse_what_cannot_be_honoured(self) -> None:
+        """Raises Problem: names the field."""
+        if self.max_tokens is None:
+            raise invalid("max_tokens", "is missing", "missing_required_parameter")
+        if self.n not in (None, 1):
+            raise invalid("n", "a message has one choice", "unsupported_parameter")
+        if (self.output_config or {}).get("format") is not None:
+            raise invalid("output_config.format", "can't be honoured here", "unsupported_parameter")
+        choice = self.tool_choice or {}
+        if choice.get("type", "auto") not in ("auto", "none"):
+            raise invalid(
+                "tool_choice",
+                f"{choice!r:.100} can't be honoured here; send the type 'auto' or 'none'",
+                "unsupported_parameter",
+            )
+        if choice.get("disable_parallel_tool_use"):
+            raise invalid(
+                "tool_choice.disable_parallel_tool_use",
+                "can't be honoured here",
+                "unsupported_parameter",
+            )
+
+    def offered_tools(self) -> list[Tool] | None:
+        """The tools that the model is told of."""
+        if (self.tool_choice or {}).get("type") == "none":
+            return None
+        return chat_tools(self.tools)
+
+
+class Messages:
+    """The endpoint."""
+
+    def __init__(self, door: Door, max_body_bytes: int) -> None:
+        self._door = door
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, request: Request) -> Response:
+        body = await read_body(request, self._max_body_bytes)
+        fields = read_fields(MessagesFields, body, _UNCHANGING)
+        fields.refuse_what_cannot_be_honoured()
+        caller = self._door.caller(request, fields.model)
+        call = await start_call(request, body, _order(fields, caller))
+        answer = MessagesAnswer(call, fields.model)
+        if fields.stream:
+            return EventStream(call, answer.events(), error_body)
+        return await respond(request, call, answer.whole)
+
+
+def _order(fields: MessagesFields, caller: Caller) -> Order:
+    chat, rollout = caller.policy.chat, caller.rollout
+    tools = fields.offered_tools()
+    messages = [*system_message(fields.system), *chat_messages(fields.messages)]
+    return Order(
+        caller=caller,
+        prompt=chat_prompt(
+            chat, messages, tools, None if rollout is None else rollout.conversations
+        ),
+        sampling=sampling_of(
+            fields,
+            rollout,
+            stop_token_ids=chat.stop_token_ids,
+            max_tokens=fields.max_tokens,
+            top_logprobs=0,
+        ),
+        seed=fields.seed,
+        n=1,
+        parser_of=lambda choice, sampling: chat.stream_parser(
+            tools, call_id_seed=choice, stop=sampling.stop
+        ),
+        streamed=bool(fields.stream),
+    )
