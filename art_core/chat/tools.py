@@ -48,20 +48,16 @@ def write_as_text(
     """
     tags = _Tags(mark)
     written: list[Turn] = []
-    for turn in turns:
-        if turn.role == "tool":
-            result = f"{tags.result}\n{turn.text}\n{tags.result_end}"
-            if written and written[-1].call_id is not None:
-                # call_id marks a user turn made of results: more of them join it.
-                result = f"{written.pop().text}\n{result}"
-            written.append(Turn(role="user", text=result, call_id=turn.call_id or ""))
-        elif turn.calls:
-            parts = [turn.text] if turn.text else []
-            parts += [tags.call_text(call) for call in turn.calls]
-            written.append(replace(turn, text="\n".join(parts), calls=()))
-        else:
-            written.append(turn)
-    written = [replace(turn, call_id=None) for turn in written]
+    results: list[str] = []  # of one turn's calls: they go into one user message
+    for turn in (*turns, None):
+        if turn is not None and turn.role == "tool":
+            results.append(f"{tags.result}\n{turn.text}\n{tags.result_end}")
+            continue
+        if results:
+            written.append(Turn(role="user", text="\n".join(results)))
+            results = []
+        if turn is not None:
+            written.append(tags.with_calls(turn) if turn.calls else turn)
     return _with_preamble(written, tools) if tools else written
 
 
@@ -69,6 +65,11 @@ class _Tags:
     def __init__(self, mark: Callable[[str], str]) -> None:
         self.call, self.call_end = mark("<tool_call>"), mark("</tool_call>")
         self.result, self.result_end = mark("<tool_response>"), mark("</tool_response>")
+
+    def with_calls(self, turn: Turn) -> Turn:
+        parts = [turn.text] if turn.text else []
+        parts += [self.call_text(call) for call in turn.calls]
+        return replace(turn, text="\n".join(parts), calls=())
 
     def call_text(self, call: Call) -> str:
         arguments = arguments_object(call.arguments)
