@@ -96,8 +96,7 @@ def _order(fields: ChatFields, caller: Caller) -> Order:
         prompt=chat_prompt(chat, fields.messages, tools, conversations),
         sampling=sampling_of(
             fields,
-            rollout,
-            stop_token_ids=chat.stop_token_ids,
+            caller,
             max_tokens=fields.most_tokens(),
             top_logprobs=(fields.top_logprobs or 0) if fields.logprobs else 0,
         ),

@@ -97,8 +97,7 @@ def _order(fields: MessagesFields, caller: Caller) -> Order:
         ),
         sampling=sampling_of(
             fields,
-            rollout,
-            stop_token_ids=chat.stop_token_ids,
+            caller,
             max_tokens=fields.max_tokens,
             top_logprobs=0,
         ),

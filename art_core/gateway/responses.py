@@ -125,8 +125,7 @@ def _order(fields: ResponsesFields, caller: Caller, conversation: list[Message])
         ),
         sampling=sampling_of(
             fields,
-            rollout,
-            stop_token_ids=chat.stop_token_ids,
+            caller,
             max_tokens=fields.max_output_tokens or fields.max_tokens,
             top_logprobs=(fields.top_logprobs or 0) if _logprobs(fields) else 0,
         ),

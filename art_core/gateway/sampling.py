@@ -16,9 +16,12 @@ it asks for, or none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 
+from art_core.gateway.access import Caller
 from art_core.gateway.fields import SamplingFields
+from art_core.gateway.policy import Policy
 from art_core.gateway.problems import invalid
 from art_core.gateway.prompts import Prompt
 from art_core.gateway.rollout import OpenRollout
@@ -27,21 +30,22 @@ from art_core.trajectories import SamplingParams
 
 def sampling_of(
     fields: SamplingFields,
-    rollout: OpenRollout | None,
+    caller: Caller,
     *,
-    stop_token_ids: tuple[int, ...],
     max_tokens: int | None,
     top_logprobs: int,
 ) -> SamplingParams:
     """The parameters for a request's choices, but for their seeds.
 
     Raises:
-        Problem: a penalty that no engine here applies.
+        Problem: a penalty that no engine here applies, or a bias on a token that isn't one.
     """
+    policy, rollout = caller.policy, caller.rollout
+    check_tokens("logit_bias", fields.logit_bias or (), policy)
     shared = SamplingParams(
         max_tokens=max_tokens,
         stop=fields.stop_strings,
-        stop_token_ids=(*stop_token_ids, *(fields.stop_token_ids or ())),
+        stop_token_ids=(*policy.chat.stop_token_ids, *(fields.stop_token_ids or ())),
         logit_bias=fields.logit_bias or {},
         top_logprobs=top_logprobs,
     )
@@ -56,6 +60,14 @@ def sampling_of(
             "min_p": fields.min_p or 0.0,
         }
     )
+
+
+def check_tokens(param: str, token_ids: Iterable[int], policy: Policy) -> None:
+    """Raises Problem: a token id that isn't in the policy's vocabulary."""
+    size = policy.engine.info.vocab_size
+    for token_id in token_ids:
+        if not 0 <= token_id < size:
+            raise invalid(param, f"token {token_id} isn't in the vocabulary of {size}")
 
 
 def seeds(

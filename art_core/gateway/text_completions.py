@@ -9,7 +9,6 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from art_core.chat.protocol import ChatFormat
 from art_core.gateway.access import Caller, Door
 from art_core.gateway.answers import Answer, Choice
 from art_core.gateway.call import Call
@@ -17,9 +16,10 @@ from art_core.gateway.choice_run import Piece
 from art_core.gateway.fields import SamplingFields, read_fields
 from art_core.gateway.http import EventStream, read_body
 from art_core.gateway.logprobs import text_logprobs
+from art_core.gateway.policy import Policy
 from art_core.gateway.prompts import Prompt
 from art_core.gateway.rollout import OpenRollout
-from art_core.gateway.sampling import sampling_of
+from art_core.gateway.sampling import check_tokens, sampling_of
 from art_core.gateway.serving import Order, respond, start_call
 from art_core.trajectories import Completion
 
@@ -70,11 +70,10 @@ def _order(fields: TextFields, caller: Caller) -> Order:
     chat, rollout = caller.policy.chat, caller.rollout
     return Order(
         caller=caller,
-        prompt=_prompt(chat, fields.prompt, rollout),
+        prompt=_prompt(caller.policy, fields.prompt, rollout),
         sampling=sampling_of(
             fields,
-            rollout,
-            stop_token_ids=chat.stop_token_ids,
+            caller,
             max_tokens=fields.max_tokens,
             top_logprobs=fields.logprobs or 0,
         ),
@@ -85,12 +84,14 @@ def _order(fields: TextFields, caller: Caller) -> Order:
     )
 
 
-def _prompt(chat: ChatFormat, prompt: str | list[int], rollout: OpenRollout | None) -> Prompt:
+def _prompt(policy: Policy, prompt: str | list[int], rollout: OpenRollout | None) -> Prompt:
     """The prompt's tokens; a text that goes on from a recorded one keeps its tokens.
 
     The record has the prompt as a user message, to read.
     """
+    chat = policy.chat
     if isinstance(prompt, list):
+        check_tokens("prompt", prompt, policy)
         text = chat.decode(prompt)
         return Prompt(token_ids=prompt, messages=[{"role": "user", "content": text}], raw=True)
     found = None if rollout is None else rollout.texts.find(prompt)

@@ -84,6 +84,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"top_logprobs": 21}, "top_logprobs"),
     ({"logit_bias": {"x": 1}}, "logit_bias.x"),
     ({"logit_bias": {"5": 101}}, "logit_bias.5"),
+    ({"logit_bias": {"300": 1}}, "logit_bias"),
     ({"tools": {}}, "tools"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),

@@ -130,6 +130,7 @@ def test_several_choices(bench: Bench, client: openai.OpenAI) -> None:
         ({"prompt": ["one", "two"]}, "prompt"),
         ({"prompt": [[1], [2]]}, "prompt"),
         ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [300]}, "prompt"),
         ({"echo": True}, "echo"),
         ({"best_of": 3}, "best_of"),
         ({"suffix": "end"}, "suffix"),
