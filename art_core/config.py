@@ -123,9 +123,8 @@ class TrainConfig(StepConfig):
     rollouts_per_group: PositiveInt = 8
     """Rollouts of one scenario, compared with each other; at least 2."""
     seed: int = 0
-    deterministic: bool = False
-    """Same seed, same run: each call is sampled from a seed derived from run, step,
-    scenario, rollout and call, and batches have fixed shapes. Slower."""
+    """Of the order of scenarios, and of each rollout's own seed (from step, scenario, rollout
+    and attempt). The same seed is the same run where the backend is deterministic."""
     extra_groups: Annotated[int, Field(ge=0)] = 0
     """Up to so many groups more are gathered in a step to replace those whose rewards are
     all equal (dynamic sampling, DAPO, arXiv 2503.14476)."""

@@ -24,7 +24,6 @@ CONFIG = art.TrainConfig(
     eval_every=2,
     learning_rate=1e-2,
     concurrency=3,
-    deterministic=True,
 )
 SCENARIOS = ["Oslo", "Rome", "Lima"]
 

@@ -37,7 +37,6 @@ CONFIG = TrainConfig(
     concurrency=2,
     keep_checkpoints=2,
     seed=3,
-    deterministic=True,
 )
 
 
