@@ -11,7 +11,12 @@ from art_core.trajectories import Tool
 
 
 class CallSyntaxError(ValueError):
-    """A tool call that can't be read; the message says why."""
+    """A tool call that can't be read: what is wrong, and with which part of its marked text."""
+
+    def __init__(self, problem: str, text: str = "") -> None:
+        super().__init__(problem, text)
+        self.problem = problem
+        self.text = text
 
 
 class ToolTypes:

@@ -184,7 +184,10 @@ class _Assembly:
         try:
             calls = self._decode(piece)
         except CallSyntaxError as error:
-            self._errors.append(f"tool call: {error}")
+            where = self._vocabulary.unmark(error.text)
+            self._errors.append(
+                f"tool call: {error.problem}" + (f": {where!r:.200}" if where else "")
+            )
             self._content_text(self._vocabulary.unmark(piece.text), pending)
             return
         self._held_blanks = ""

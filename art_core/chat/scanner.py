@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import regex
 
@@ -84,7 +84,7 @@ class Scanner:
             self._state = "reasoning"
         elif kind == "reasoning_close":
             self._state = "content"
-        return [self._take(_marker_kind(kind), match.end())]
+        return [self._take(cast("PieceKind", kind), match.end())]
 
     def _step_in_call(self, final: bool) -> list[Piece] | None:
         syntax, opened = self._open_call
@@ -132,20 +132,7 @@ class Scanner:
         return Piece(kind=kind, text=text, in_reasoning=self._state == "reasoning")
 
 
-_MARKERS: tuple[PieceKind, ...] = (
-    "call",
-    "reasoning_open",
-    "reasoning_close",
-    "skip",
-    "control",
-)
-
-
-def _marker_kind(group: str | None) -> PieceKind:
-    for kind in _MARKERS:
-        if kind == group:
-            return kind
-    raise AssertionError(f"no marker named {group}")
+_MARKERS = frozenset({"call", "reasoning_open", "reasoning_close", "skip", "control"})
 
 
 @dataclass(frozen=True, slots=True)

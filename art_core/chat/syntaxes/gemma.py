@@ -34,11 +34,11 @@ class GemmaCalls:
             r"\s*call:(?P<name>[^\s{]+)\s*(?P<arguments>\{.*\})\s*", body, regex.DOTALL
         )
         if match is None:
-            raise CallSyntaxError(f"not call:name{{…}}: {body!r:.200}")
+            raise CallSyntaxError("not call:name{…}", body)
         reader = _GemmaReader(match["arguments"], self.quote)
         arguments = reader.value(0)
         if reader.at != len(reader.text):
-            raise CallSyntaxError(f"more behind the arguments: {reader.rest()}")
+            raise CallSyntaxError("more behind the arguments", reader.rest())
         return [Call(name=match["name"], arguments=arguments)]
 
 
@@ -51,7 +51,7 @@ class _GemmaReader:
         self._quote = quote
 
     def rest(self) -> str:
-        return f"{self.text[self.at :]!r:.200}"
+        return self.text[self.at :]
 
     def value(self, depth: int) -> str:
         if depth > 100:
@@ -68,26 +68,26 @@ class _GemmaReader:
         quoted = self._take(self._quote)
         key = self._until(self._quote) if quoted else self._until(":").strip()
         if quoted and not self._take(":"):
-            raise CallSyntaxError(f"expected ':' at {self.rest()}")
+            raise CallSyntaxError("expected ':'", self.rest())
         return f"{json.dumps(key, ensure_ascii=False)}: {self.value(depth + 1)}"
 
     def _items(self, close: str, item: Callable[[], str]) -> list[str]:
         items: list[str] = []
         while not self._take(close):
             if items and not self._take(","):
-                raise CallSyntaxError(f"expected ',' or {close!r} at {self.rest()}")
+                raise CallSyntaxError(f"expected ',' or {close!r}", self.rest())
             items.append(item())
         return items
 
     def _bare(self) -> str:
         match = regex.compile(r"\s*([^,\]}\s]+)\s*").match(self.text, self.at)
         if match is None:
-            raise CallSyntaxError(f"expected a value at {self.rest()}")
+            raise CallSyntaxError("expected a value", self.rest())
         word = "null" if match[1] == "None" else match[1]  # early templates write Python's None
         try:
             parse_json(word)
         except ValueError as error:
-            raise CallSyntaxError(f"not a value: {word!r:.80}") from error
+            raise CallSyntaxError("not a value", word) from error
         self.at = match.end()
         return word
 
@@ -103,6 +103,6 @@ class _GemmaReader:
     def _until(self, literal: str) -> str:
         end = self.text.find(literal, self.at)
         if end < 0:
-            raise CallSyntaxError(f"expected {literal!r} behind {self.rest()}")
+            raise CallSyntaxError("it breaks off", self.rest())
         found, self.at = self.text[self.at : end], end + len(literal)
         return found

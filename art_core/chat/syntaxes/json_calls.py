@@ -60,7 +60,7 @@ def _call(text: str, *, with_id: bool) -> Call:
     spans = spans_of_object(text)
     name = next((_value(spans[key]) for key in _NAME_KEYS if key in spans), None)
     if not isinstance(name, str) or not name:
-        raise CallSyntaxError(f"no function name in {text!r:.200}")
+        raise CallSyntaxError("no function name", text)
     id_ = next((_value(spans[key]) for key in _ID_KEYS if key in spans), None)
     arguments = next((spans[key] for key in _ARGUMENT_KEYS if key in spans), "{}")
     return Call(
@@ -80,7 +80,7 @@ def checked_arguments(text: str) -> str:
     if isinstance(value, str):
         text, value = value, _value(value)
     if not isinstance(value, dict):
-        raise CallSyntaxError(f"arguments aren't a JSON object: {text!r:.200}")
+        raise CallSyntaxError("arguments aren't a JSON object", text)
     return text
 
 
@@ -88,7 +88,7 @@ def _value(text: str) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise CallSyntaxError(f"not JSON ({error}): {text!r:.200}") from error
+        raise CallSyntaxError(f"not JSON ({error})", text) from error
 
 
 def spans_of_object(text: str) -> dict[str, str]:
@@ -98,7 +98,7 @@ def spans_of_object(text: str) -> dict[str, str]:
         CallSyntaxError: ``text`` isn't a JSON object.
     """
     if not isinstance(_value(text), dict):
-        raise CallSyntaxError(f"not a JSON object: {text!r:.200}")
+        raise CallSyntaxError("not a JSON object", text)
     spans: dict[str, str] = {}
     at = _skip(text, text.index("{") + 1)
     while text[at] != "}":
@@ -114,7 +114,7 @@ def spans_of_object(text: str) -> dict[str, str]:
 
 def _spans_of_list(text: str) -> list[str]:
     if not isinstance(_value(text), list):
-        raise CallSyntaxError(f"not a JSON list: {text!r:.200}")
+        raise CallSyntaxError("not a JSON list", text)
     spans: list[str] = []
     at = _skip(text, text.index("[") + 1)
     while text[at] != "]":
@@ -124,7 +124,7 @@ def _spans_of_list(text: str) -> list[str]:
         if text[at] == ",":
             at = _skip(text, at + 1)
     if not spans:
-        raise CallSyntaxError("an empty list of calls")
+        raise CallSyntaxError("an empty list of calls", text)
     return spans
 
 
@@ -132,7 +132,7 @@ def _raw(text: str, at: int) -> tuple[Any, int]:
     try:
         return _DECODER.raw_decode(text, at)
     except (JSONDecodeError, RecursionError) as error:
-        raise CallSyntaxError(f"not JSON ({error}): {text!r:.200}") from error
+        raise CallSyntaxError(f"not JSON ({error})", text) from error
 
 
 def _skip(text: str, at: int) -> int:

@@ -38,7 +38,7 @@ class NamedJsonCalls:
         while at < len(body.rstrip()) or not calls:
             match = pattern.match(body, at)
             if match is None or match.end() == at:
-                raise CallSyntaxError(f"not a call: {body[at:]!r:.200}")
+                raise CallSyntaxError("not a call", body[at:])
             groups = {**opening, **{k: v for k, v in match.groupdict().items() if v is not None}}
             calls.append(_call(groups))
             at = match.end()
@@ -51,5 +51,5 @@ def _call(groups: Mapping[str, str]) -> Call:
         raise CallSyntaxError("no function name")
     arguments = groups["arguments"].strip() or "{}"
     if inside_string(arguments):
-        raise CallSyntaxError(f"the arguments break off: {arguments!r:.200}")
+        raise CallSyntaxError("the arguments break off", arguments)
     return Call(name=name, arguments=checked_arguments(arguments), id=groups.get("id"))

@@ -33,7 +33,7 @@ class PythonCalls:
         try:
             calls = parse_content(body.strip(), "python-call-list", {})
         except (ValueError, RecursionError) as error:
-            raise CallSyntaxError(str(error)) from error
+            raise CallSyntaxError(str(error).partition("\n")[0], body) from error
         if not calls:
             raise CallSyntaxError("an empty list of calls")
         return [

@@ -40,15 +40,16 @@ class TaggedCalls:
         reader = _Reader(body)
         calls: list[Call] = []
         while not reader.done() or not calls:
-            name = reader.expect(self.head, "a function name")["name"].strip()
+            wanted = "a parameter or the end of the call" if calls else "a function name"
+            name = reader.expect(self.head, wanted)["name"].strip()
             arguments: dict[str, str] = {}
             while (groups := reader.take(self.parameter)) is not None:
                 key = groups["key"].strip()
                 if key in arguments:
-                    raise CallSyntaxError(f"parameter {key!r} is given twice")
+                    raise CallSyntaxError("a parameter is given twice", key)
                 value = _without_newlines(groups["value"]) if self.newlines else groups["value"]
                 arguments[key] = _json_value(value, types.of(name, key), groups.get("string"))
-            reader.expect(self.tail, "the end of the call")
+            reader.expect(self.tail, "a parameter or the end of the call")
             pairs = (f"{json.dumps(k, ensure_ascii=False)}: {v}" for k, v in arguments.items())
             calls.append(Call(name=name, arguments=f"{{{', '.join(pairs)}}}"))
         return calls
@@ -76,7 +77,7 @@ class _Reader:
     def expect(self, pattern: str, what: str) -> dict[str, str]:
         groups = self.take(pattern)
         if groups is None:
-            raise CallSyntaxError(f"expected {what} at {self._text[self._at :]!r:.200}")
+            raise CallSyntaxError(f"expected {what}", self._text[self._at :])
         return groups
 
     def _skip_blanks(self) -> None:

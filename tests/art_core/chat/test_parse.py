@@ -281,3 +281,12 @@ def test_characters_are_never_cut(smollm2: TemplateFormat) -> None:
     pieces = [parser.feed([id_]).content for id_ in smollm2.encode("a🙂é漢")]
     assert [piece for piece in pieces if piece] == ["a", "🙂", "é", "漢"]
     assert parser.text == "a🙂é漢"
+
+
+def test_errors_are_readable(templates: dict[str, Template]) -> None:
+    """Control tokens stand in them as people know them, not by their secret names."""
+    chat = templates["glm4moe"].chat
+    parsed = parse(chat, "<tool_call>look_up\n<arg_key>city</arg_key>Paris</tool_call>")
+    assert parsed.errors == [
+        "tool call: expected a parameter or the end of the call: '<arg_key>city</arg_key>Paris'"
+    ]
