@@ -19,11 +19,11 @@ from art_core.trajectories import TrajectoryGroup
 Make = Callable[..., Any]
 Mistake = Literal["none", "sign", "mask", "version"]
 
-STEPS, GROUPS, ROLLOUTS, TURNS = 30, 2, 12, 2
+STEPS, GROUPS, ROLLOUTS, TURNS = 24, 2, 16, 2
 GOOD = 12
 """An action is good if it is one of the first GOOD of the 97 tokens."""
 OBSERVATION = [90, 91]
-CONFIG = StepConfig(learning_rate=2e-2, aggregation="rollout_mean", correction="mask", correction_low=0.3, correction_high=3.0)
+CONFIG = StepConfig(learning_rate=1e-2, correction="mask", correction_low=0.7, correction_high=1.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,17 @@ def base_logprobs(base: PreTrainedModel, played: Played) -> list[float]:
     ]
 
 
+def decisive(model: PreTrainedModel) -> PreTrainedModel:
+    """The same with logits twice as large: a model this narrow could hardly be sure of a token."""
+    norm: Any = model.base_model.norm
+    norm.weight.data.mul_(2)
+    return model
+
+
 def last_reward(tiny_model: Make, history: Make, group: Make, mistake: Mistake = "none") -> float:
     """Mean reward over the last three steps of a training with a mistake in it."""
-    trainer = GRPOTrainer(tiny_model("llama"), lora=LoraConfig(rank=8, alpha=16), config=CONFIG)
-    model, base = trainer._policy.model, tiny_model("llama")
+    model, base = decisive(tiny_model("llama")), decisive(tiny_model("llama"))
+    trainer = GRPOTrainer(model, lora=LoraConfig(rank=8, alpha=16), config=CONFIG)
     generator = torch.Generator().manual_seed(0)
     rewards: list[float] = []
     for step in range(STEPS):
@@ -96,18 +103,18 @@ def last_reward(tiny_model: Make, history: Make, group: Make, mistake: Mistake =
 
 
 def test_it_learns(tiny_model: Make, history: Make, group: Make) -> None:
-    assert last_reward(tiny_model, history, group) > 0.6
+    assert last_reward(tiny_model, history, group) > 0.8
 
 
 def test_not_with_the_advantage_turned_around(tiny_model: Make, history: Make, group: Make) -> None:
-    assert last_reward(tiny_model, history, group, "sign") < 0.15
+    assert last_reward(tiny_model, history, group, "sign") < 0.1
 
 
 def test_not_with_the_mask_off_by_one(tiny_model: Make, history: Make, group: Make) -> None:
-    assert last_reward(tiny_model, history, group, "mask") < 0.4
+    assert last_reward(tiny_model, history, group, "mask") < 0.65
 
 
 def test_not_with_the_logprobs_of_another_version(
     tiny_model: Make, history: Make, group: Make
 ) -> None:
-    assert last_reward(tiny_model, history, group, "version") < 0.4
+    assert last_reward(tiny_model, history, group, "version") < 0.65
