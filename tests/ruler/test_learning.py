@@ -117,13 +117,13 @@ async def test_a_noisy_judge_teaches_the_real_model(
             validation=0.3,
             cache=False,
             config=art.TrainConfig(
-                steps=8, groups_per_step=6, rollouts_per_group=8, learning_rate=5e-4, eval_every=8,
+                steps=8, groups_per_step=6, rollouts_per_group=8, learning_rate=1e-3, eval_every=8,
                 eval_rollouts=2, seed=seed,
             ),
         )  # fmt: skip
         files = backend.run_directory(model).trajectories
         before, after = (expert.mean_true_score(files.read("val", step)) for step in (0, 8))
     print(f"seed {seed}: true held-out metric {before:.3f} -> {after:.3f}; {report.win_rate}")
-    assert after > before + 0.15
+    assert after > before + 0.25
     assert report.win_rate.rate is not None
     assert report.win_rate.rate > 0.5
