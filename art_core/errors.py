@@ -16,6 +16,7 @@
     │   ├── ContextLengthError (ValueError) prompt (+ max_tokens) longer than the context
     │   ├── EngineOverloadedError           queue or KV memory full: try again later
     │   ├── EngineDiedError                 the engine stopped working
+    │   ├── GrammarError (ValueError)       a grammar that sampling can't be constrained by
     │   └── AdapterError                    an adapter that can't be loaded or isn't loaded
     ├── TrainingError (RuntimeError)        the training step
     │   └── NonFiniteError                  loss or gradient isn't finite
@@ -120,6 +121,10 @@ class EngineOverloadedError(EngineError):
 
 class EngineDiedError(EngineError):
     """The engine stopped working."""
+
+
+class GrammarError(EngineError, ValueError):
+    """A grammar that sampling can't be constrained by."""
 
 
 class AdapterError(EngineError):

@@ -31,6 +31,8 @@ class Chunk:
     """Of ``token_ids``, under the sampling policy; see `SamplingParams`."""
     top_logprobs: list[dict[int, float]] = field(default_factory=list[dict[int, float]])
     """One per token when ``sampling.top_logprobs`` > 0, else empty."""
+    forced: list[bool] = field(default_factory=list[bool])
+    """With ``sampling.grammar``, one per token: it was the only legal one. Else empty."""
     finish_reason: FinishReason | None = None
     """Set on the last chunk and only there. ``stop``: a stop token was sampled (it is included)."""
 
@@ -66,6 +68,7 @@ class InferenceEngine(Protocol):
             ContextLengthError: the prompt is empty, or prompt and ``max_tokens`` don't fit.
             EngineOverloadedError: the queue is full.
             AdapterError: ``adapter`` isn't loaded.
+            GrammarError: ``sampling.grammar`` can't be compiled.
         and at any: EngineDiedError.
         """
         ...

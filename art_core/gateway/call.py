@@ -12,6 +12,7 @@ from art_core.errors import (
     ContextLengthError,
     EngineDiedError,
     EngineOverloadedError,
+    GrammarError,
 )
 from art_core.gateway.access import Caller, rollout_not_open
 from art_core.gateway.attempts import Outcome
@@ -24,7 +25,7 @@ from art_core.trajectories import Completion, CompletionStatus, SamplingParams
 ParserOf = Callable[[str, SamplingParams], StreamParser]
 """Makes the parser of a choice, given its id and sampling parameters."""
 
-_REFUSALS = (ContextLengthError, EngineOverloadedError, AdapterError)
+_REFUSALS = (ContextLengthError, EngineOverloadedError, AdapterError, GrammarError)
 """The engine didn't begin: there is nothing to record."""
 
 

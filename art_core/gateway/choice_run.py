@@ -46,6 +46,7 @@ class ChoiceRun:
         self.token_ids: list[int] = []
         self.logprobs: list[float] = []
         self.top_logprobs: list[dict[int, float]] = []
+        self.trainable: list[bool] = []
         self.status = CompletionStatus.ABANDONED  # until it has come to an end
         self._caller = caller
         self._prompt = prompt
@@ -126,6 +127,7 @@ class ChoiceRun:
         self.token_ids += chunk.token_ids
         self.logprobs += chunk.logprobs
         self.top_logprobs += chunk.top_logprobs
+        self.trainable += [not forced for forced in chunk.forced] or [True] * len(chunk.token_ids)
 
     def _emit(self, chunk: Chunk, delta: Delta) -> None:
         if self._sink is not None:
@@ -167,7 +169,7 @@ class ChoiceRun:
             prompt_token_ids=prompt.token_ids,
             completion_token_ids=self.token_ids,
             logprobs=self.logprobs,
-            trainable=[True] * len(self.token_ids),
+            trainable=self.trainable,
             finish_reason=self.finish_reason,
             status=self.status,
             tags=dict(caller.tags),
@@ -187,4 +189,5 @@ def _part(chunk: Chunk, position: int) -> Chunk:
         token_ids=[chunk.token_ids[position]],
         logprobs=[chunk.logprobs[position]],
         top_logprobs=chunk.top_logprobs[position : position + 1],
+        forced=chunk.forced[position : position + 1],
     )

@@ -17,6 +17,7 @@ from art_core.errors import (
     ContextLengthError,
     EngineDiedError,
     EngineOverloadedError,
+    GrammarError,
     StorageError,
 )
 
@@ -63,6 +64,7 @@ _KINDS: list[tuple[type[ArtError], int, str, Mapping[str, str]]] = [
     (ChatError, 400, "invalid_messages", {}),
     (EngineOverloadedError, 429, "engine_overloaded", _RETRY_SOON),
     (EngineDiedError, 503, "engine_died", {}),
+    (GrammarError, 400, "invalid_grammar", {}),
     (AdapterError, 404, "model_not_found", {}),
     (StorageError, 507, "storage_error", {}),
     (ConfigError, 400, "invalid_value", {}),

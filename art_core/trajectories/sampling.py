@@ -13,7 +13,7 @@ class SamplingParams(BaseModel):
     Order of operations on the raw logits ``z`` (vocabulary-sized): add
     ``logit_bias``; divide by ``temperature`` (0 means argmax); the log-softmax of
     the result is the *policy* whose log-probabilities are recorded; then
-    ``top_k``, ``top_p`` and ``min_p`` restrict what may be drawn.
+    ``grammar``, ``top_k``, ``top_p`` and ``min_p`` restrict what may be drawn.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,4 +30,7 @@ class SamplingParams(BaseModel):
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end the completion; the engine stops after sampling one."""
     logit_bias: dict[int, float] = {}
+    grammar: str | None = None
+    """What the completion must be up to its stop token, in the Lark dialect of llguidance
+    (https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md); None: anything."""
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0

@@ -14,6 +14,7 @@ from art_core.engines.embedded.adapters import AdapterStore
 from art_core.engines.embedded.cache import KVCache
 from art_core.engines.embedded.delivery import AsyncClient, Delivery
 from art_core.engines.embedded.determinism import check_rows_are_independent
+from art_core.engines.embedded.grammar import Grammars
 from art_core.engines.embedded.models import ModelFactory
 from art_core.engines.embedded.options import EmbeddedOptions
 from art_core.engines.embedded.request import Request
@@ -47,6 +48,7 @@ class EmbeddedEngine:
         cache = KVCache(architecture.layout, options.kv_budget(weights.device), share_trunks=share)
         self._info = _info(weights, cache)
         self._adapters = AdapterStore(factory, options.copy_budget(weights.device))
+        self._grammars = Grammars(weights.tokenizer, self._info.vocab_size, weights.device)
         self._cache = cache
         self._delivery = Delivery()
         self._worker = Worker(
@@ -88,6 +90,10 @@ class EmbeddedEngine:
         """
         client = AsyncClient(self._delivery)
         request = self._make_request(prompt_token_ids, sampling, adapter, client)
+        if sampling.grammar is not None:
+            request.mask = await asyncio.to_thread(
+                self._grammars.mask, sampling.grammar, sampling.stop_token_ids
+            )
         self._adapters.acquire(adapter)
         try:
             self._worker.submit(request)

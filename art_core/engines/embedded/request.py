@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from art_core.engines.embedded.grammar import TokenMask
 from art_core.engines.embedded.kv import Seat
 from art_core.engines.embedded.sampler import Draw, Sampled
 from art_core.engines.protocol import AdapterRef, Chunk, FinishReason
@@ -37,6 +38,8 @@ class Request:
     max_length: int
     """Prompt and completion end here at the latest."""
     client: Client
+    mask: TokenMask | None = None
+    """What a grammar allows."""
     computed: int = 0
     """Leading tokens whose KV is in ``seat``."""
     seat: Seat | None = None
@@ -59,11 +62,14 @@ class Request:
         return self.computed < self.prompt_length
 
     def draw(self) -> Draw:
-        return Draw(self.sampling, self.seed, len(self.tokens) - self.prompt_length)
+        legal = None if self.mask is None else self.mask.legal()
+        return Draw(self.sampling, self.seed, len(self.tokens) - self.prompt_length, legal)
 
     def accept(self, token: int, sampled: Sampled) -> FinishReason | None:
         """Append a sampled token and tell the client; whether it was the last, and why."""
         self.tokens.append(token)
+        if self.mask is not None:
+            self.mask.accept(token)
         reason: FinishReason | None = None
         if token in self.stop_token_ids:
             reason = "stop"
@@ -73,6 +79,7 @@ class Request:
             token_ids=[token],
             logprobs=[sampled.logprob],
             top_logprobs=[sampled.top_logprobs] if self.sampling.top_logprobs else [],
+            forced=[] if self.mask is None else [sampled.forced],
             finish_reason=reason,
         )
         self.client.send(chunk)

@@ -25,6 +25,8 @@ class Draw:
     seed: int
     position: int
     """Index of the token in its completion."""
+    legal: Tensor | None = None
+    """[vocabulary], True where a grammar allows the token; None: everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Sampled:
 
     token: int | None
     logprob: float = 0.0
+    forced: bool = False
+    """A grammar left no other choice."""
     top_logprobs: dict[int, float] = field(default_factory=dict[int, float])
 
 
@@ -46,21 +50,20 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Sampled]:
     Rows don't influence each other. A row's token depends on its logits, seed and
     position alone: the uniform number behind it is a hash of seed and position.
     """
-    # A token mask (grammar-constrained decoding) belongs between `_policy` and `_restrict`:
-    # the recorded log-probabilities are those before it.
     logprobs = _policy(logits.float(), draws)
     finite = torch.isfinite(logprobs.amax(-1))  # NaN anywhere in a row spreads to all of it
     if not finite.all():
         logprobs[~finite] = 0
+    allowed, forced = _legal(logprobs, draws)
     greedy = [i for i, draw in enumerate(draws) if draw.sampling.temperature == 0]
     uniforms = torch.tensor([_uniform(d.seed, d.position) for d in draws], dtype=torch.float64)
-    tokens = _inverse_cdf(_restrict(logprobs, draws), uniforms.to(logits.device))
+    tokens = _inverse_cdf(_restrict(allowed, draws), uniforms.to(logits.device))
     if greedy:
-        tokens[greedy] = logprobs[greedy].argmax(-1)
+        tokens[greedy] = allowed[greedy].argmax(-1)
     chosen = logprobs.gather(1, tokens[:, None]).squeeze(1)
     tops = _top_logprobs(logprobs, draws)
-    rows = zip(finite.tolist(), tokens.tolist(), chosen.tolist(), tops, strict=True)
-    return [Sampled(t, lp, top) if ok else Sampled(None) for ok, t, lp, top in rows]
+    rows = zip(finite.tolist(), tokens.tolist(), chosen.tolist(), forced, tops, strict=True)
+    return [Sampled(t, lp, f, top) if ok else Sampled(None) for ok, t, lp, f, top in rows]
 
 
 def _policy(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
@@ -79,6 +82,25 @@ def _policy(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
         shifted = logits - logits.amax(-1, keepdim=True)
         logits = shifted / torch.tensor(temperatures, device=logits.device)[:, None]
     return torch.log_softmax(logits, dim=-1)
+
+
+def _legal(logprobs: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, list[bool]]:
+    """Log-probabilities among what grammars allow, and where they leave one token only.
+
+    What is recorded stays the policy's own, before the grammar.
+    """
+    constrained = [row for row, draw in enumerate(draws) if draw.legal is not None]
+    forced = [False] * len(draws)
+    if not constrained:
+        return logprobs, forced
+    allowed = logprobs.clone()
+    for row in constrained:
+        legal = draws[row].legal
+        if legal is not None:
+            allowed[row].masked_fill_(~legal, -torch.inf)
+            forced[row] = int(legal.sum()) == 1
+    allowed[constrained] = torch.log_softmax(allowed[constrained], dim=-1)
+    return allowed, forced
 
 
 def _restrict(logprobs: Tensor, draws: Sequence[Draw]) -> Tensor:
