@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from art_core.chat.bridge import continuation
+from art_core.chat.forcing import call_grammar, learn_frame
 from art_core.chat.grammar import Grammar
 from art_core.chat.learn import Learned, learn
 from art_core.chat.normalise import normalise, normalise_tools
@@ -18,7 +19,7 @@ from art_core.chat.protocol import ParsedMessage
 from art_core.chat.renderer import LibraryRenderer
 from art_core.chat.shapes import Shapes
 from art_core.chat.template import JinjaTemplate
-from art_core.chat.tools import write_as_text
+from art_core.chat.tools import text_frame, write_as_text
 from art_core.chat.turns import Turn
 from art_core.chat.vocabulary import Vocabulary
 from art_core.chat.writer import Writer
@@ -140,6 +141,23 @@ class TemplateFormat:
         )
         return None if appended is None else [*recorded_token_ids, *appended]
 
+    def call_grammar(
+        self, tools: Sequence[Tool], *, function: str | None = None, several: bool = True
+    ) -> str | None:
+        wanted = normalise_tools(tools)
+        if function is not None:
+            wanted = [tool for tool in wanted if _function_name(tool) == function]
+        if not wanted:
+            raise ChatError(
+                f"there is no tool {function!r} to call" if function else "there are no tools",
+                "Offer the tools that the model must choose from.",
+            )
+        if self.tools_as_text:
+            frame = text_frame(self._vocabulary.mark)
+        else:
+            frame = learn_frame(self._writer, self.grammar, wanted)
+        return frame and call_grammar(frame, self._vocabulary, wanted, several=several)
+
     def parse(
         self,
         token_ids: Sequence[int],
@@ -192,6 +210,11 @@ class TemplateFormat:
             turns, tools = write_as_text(turns, tools, self._vocabulary.mark), ()
         turns = self._shapes.put(turns, tools)
         return self._writer.text(turns, tools, generation=True)
+
+
+def _function_name(tool: Tool) -> object:
+    function = tool["function"]
+    return function["name"] if isinstance(function, dict) else None
 
 
 def _bare(turn: Turn) -> Turn:
