@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from art_core.chat.bridge import continuation
 from art_core.chat.forcing import call_grammar, learn_frame
+from art_core.chat.constrain import AnswerGrammars
 from art_core.chat.grammar import Grammar
 from art_core.chat.learn import Learned, learn
 from art_core.chat.normalise import normalise, normalise_tools
@@ -192,6 +193,16 @@ class TemplateFormat:
             stop_token_ids=frozenset(self.stop_token_ids),
             stop=stop,
         )
+
+    def answer_grammar(
+        self,
+        schema: Mapping[str, Any] | None,
+        tools: Sequence[Tool] = (),
+        *,
+        several: bool = True,
+    ) -> str:
+        grammars = AnswerGrammars(self._vocabulary, self.grammar, self._text)
+        return grammars.grammar(schema, normalise_tools(tools), several=several)
 
     def encode(self, text: str) -> list[int]:
         return self._vocabulary.encode(text)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from art_core.trajectories import Message, Tool
 
@@ -139,6 +139,23 @@ class ChatFormat(Protocol):
 
     def text_parser(self, *, stop: Sequence[str] = ()) -> StreamParser:
         """A parser of sampled text that is no assistant turn: all of it is content."""
+        ...
+
+    def answer_grammar(
+        self,
+        schema: Mapping[str, Any] | None,
+        tools: Sequence[Tool] = (),
+        *,
+        several: bool = True,
+    ) -> str:
+        """A grammar (`SamplingParams.grammar`) of answers whose content is JSON of
+        ``schema``, or that call one of ``tools``, or ``several``.
+
+        ``schema``: None allows no content. Reasoning may come first.
+
+        Raises:
+            ChatError: this model's calls or reasoning can't be put into a grammar.
+        """
         ...
 
     def encode(self, text: str) -> list[int]:
