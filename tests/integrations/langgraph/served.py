@@ -90,7 +90,9 @@ class ScriptedBackend:
         self._gateway = GatewayServer()
         self._gateway.start()
         self._records: dict[str, RecordStore] = {}
-        self._chat = chat_format_for(make_tokenizer(SMOLLM2_TEMPLATE))
+        self._chat = chat_format_for(
+            make_tokenizer(SMOLLM2_TEMPLATE, ("<|im_start|>", "<|im_end|>", "<|endoftext|>"))
+        )
 
     def new_policy(self, name: str, *agent_hosts: str) -> TrainableModel[Any]:
         """A model that is registered here and captures calls to these hosts (or to OpenAI)."""
