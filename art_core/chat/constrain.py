@@ -139,7 +139,7 @@ class AnswerGrammars:
         for opening, closing in REASONING_MARKERS:
             if (literal(opening), literal(closing)) == (reasoning.open, reasoning.close):
                 rule = f"thinking: {'' if reasoning.opened_by_prompt else self._marker(opening)}"
-                rule += rf' THOUGHT {self._marker(closing)} /\n{{0,2}}/'
+                rule += rf" THOUGHT {self._marker(closing)} /\n{{0,2}}/"
                 optional = "" if reasoning.opened_by_prompt else "?"
                 return f"thinking{optional} ", [rule, r"THOUGHT: /(.|\n)*/"]
         if reasoning.opened_by_prompt:
