@@ -7,10 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from art_core.chat.bridge import continuation
-from art_core.chat.forcing import call_grammar, learn_frame
 from art_core.chat.constrain import AnswerGrammars
 from art_core.chat.grammar import Grammar
 from art_core.chat.learn import Learned, learn
@@ -20,7 +19,7 @@ from art_core.chat.protocol import ParsedMessage
 from art_core.chat.renderer import LibraryRenderer
 from art_core.chat.shapes import Shapes
 from art_core.chat.template import JinjaTemplate
-from art_core.chat.tools import text_frame, write_as_text
+from art_core.chat.tools import write_as_text
 from art_core.chat.turns import Turn
 from art_core.chat.vocabulary import Vocabulary
 from art_core.chat.writer import Writer
@@ -41,7 +40,8 @@ def chat_format_for(
 ) -> TemplateFormat:
     """The chat format of a tokenizer.
 
-    ``template``: Jinja source to use instead of the tokenizer's own.
+    ``template``: Jinja source to use instead of the tokenizer's own, or the name of
+    one of its own where it has several.
     ``renderer``: name of a renderer of the renderers library to use instead, for
     models that have no Jinja template.
     ``stop_token_ids``: more tokens that end a turn; those of a ``generation_config.json``
@@ -54,20 +54,15 @@ def chat_format_for(
             of the `tokenizers` library.
         MissingExtraError: ``renderer`` is given and the library isn't installed.
     """
-    source = template or getattr(tokenizer, "chat_template", None)
     ends = [*stop_token_ids, *_configured_ends(tokenizer)]
     if renderer is not None:
         vocabulary = Vocabulary(tokenizer)
         writer = LibraryRenderer(tokenizer, vocabulary, renderer, variables or {})
         ends += writer.stop_token_ids
-    elif isinstance(source, str) and source:
+    else:
+        source = _template_source(tokenizer, template)
         vocabulary = Vocabulary(tokenizer, source)
         writer = JinjaTemplate(tokenizer, vocabulary, source, variables or {})
-    else:
-        raise ChatError(
-            "the tokenizer has no chat template",
-            "Use an instruct model, or pass template= (Jinja source) or renderer=.",
-        )
     learned = learn(writer, vocabulary)
     ends += learned.end_token_ids
     if isinstance(tokenizer.eos_token_id, int):
@@ -78,6 +73,26 @@ def chat_format_for(
             "Pass stop_token_ids=, or a tokenizer with an eos_token.",
         )
     return TemplateFormat(vocabulary, writer, learned, stop_token_ids=tuple(dict.fromkeys(ends)))
+
+
+def _template_source(tokenizer: PreTrainedTokenizerBase, wanted: str | None) -> str:
+    own: object = tokenizer.chat_template
+    if isinstance(own, dict):
+        named = cast("dict[str, str]", own)
+        if wanted is None and len(named) != 1:
+            raise ChatError(
+                f"the tokenizer has several chat templates: {', '.join(named)}",
+                "Pass the name of one as template=.",
+            )
+        own = named.get(wanted or next(iter(named)), wanted)
+    elif wanted is not None:
+        own = wanted
+    if not isinstance(own, str) or not own:
+        raise ChatError(
+            "the tokenizer has no chat template",
+            "Use an instruct model, or pass template= (Jinja source) or renderer=.",
+        )
+    return own
 
 
 def _configured_ends(tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -142,23 +157,6 @@ class TemplateFormat:
         )
         return None if appended is None else [*recorded_token_ids, *appended]
 
-    def call_grammar(
-        self, tools: Sequence[Tool], *, function: str | None = None, several: bool = True
-    ) -> str | None:
-        wanted = normalise_tools(tools)
-        if function is not None:
-            wanted = [tool for tool in wanted if _function_name(tool) == function]
-        if not wanted:
-            raise ChatError(
-                f"there is no tool {function!r} to call" if function else "there are no tools",
-                "Offer the tools that the model must choose from.",
-            )
-        if self.tools_as_text:
-            frame = text_frame(self._vocabulary.mark)
-        else:
-            frame = learn_frame(self._writer, self.grammar, wanted)
-        return frame and call_grammar(frame, self._vocabulary, wanted, several=several)
-
     def parse(
         self,
         token_ids: Sequence[int],
@@ -221,11 +219,6 @@ class TemplateFormat:
             turns, tools = write_as_text(turns, tools, self._vocabulary.mark), ()
         turns = self._shapes.put(turns, tools)
         return self._writer.text(turns, tools, generation=True)
-
-
-def _function_name(tool: Tool) -> object:
-    function = tool["function"]
-    return function["name"] if isinstance(function, dict) else None
 
 
 def _bare(turn: Turn) -> Turn:

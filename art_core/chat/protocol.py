@@ -124,19 +124,6 @@ class ChatFormat(Protocol):
         that may be the beginning of one is held back."""
         ...
 
-    def call_grammar(
-        self, tools: Sequence[Tool], *, function: str | None = None, several: bool = True
-    ) -> str | None:
-        """A grammar (`SamplingParams.grammar`) under which an answer is nothing but tool calls.
-
-        Of any of ``tools``, or of ``function``; one, or ``several``. None: calls of
-        this format aren't JSON, and can't be forced.
-
-        Raises:
-            ChatError: there is no such tool.
-        """
-        ...
-
     def text_parser(self, *, stop: Sequence[str] = ()) -> StreamParser:
         """A parser of sampled text that is no assistant turn: all of it is content."""
         ...

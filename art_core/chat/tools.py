@@ -19,7 +19,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from art_core.chat.forcing import CallFrame
 from art_core.chat.turns import Call, Turn, arguments_object
 from art_core.trajectories import Tool
 
@@ -60,15 +59,6 @@ def write_as_text(
         if turn is not None:
             written.append(tags.with_calls(turn) if turn.calls else turn)
     return _with_preamble(written, tools) if tools else written
-
-
-def text_frame(mark: Callable[[str], str]) -> CallFrame:
-    """What stands around the names and arguments of calls in this convention."""
-    tags = _Tags(mark)
-    before, after = f'{tags.call}\n{{"name": "', f"}}\n{tags.call_end}"
-    return CallFrame(
-        before=before, named='", "arguments": ', between=f"{after}\n{before}", after=after
-    )
 
 
 class _Tags:

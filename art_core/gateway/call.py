@@ -45,6 +45,7 @@ class Call:
         parser_of: ParserOf,
         *,
         streamed: bool,
+        one_call: bool = False,
     ) -> None:
         self.id = uuid4().hex
         self.caller = caller
@@ -58,6 +59,7 @@ class Call:
                 request_id=self.id,
                 index=index,
                 sink=self._push if streamed else None,
+                one_call=one_call,
             )
             for index, sampling in enumerate(samplings)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
@@ -14,6 +15,7 @@ from art_core.gateway.access import Caller, Door
 from art_core.gateway.answers import Answer, Choice
 from art_core.gateway.call import Call
 from art_core.gateway.choice_run import Piece
+from art_core.gateway.demands import Demands, schema_demanded, tools_demanded
 from art_core.gateway.fields import SamplingFields, read_fields
 from art_core.gateway.http import EventStream, read_body
 from art_core.gateway.logprobs import chat_logprobs
@@ -28,8 +30,6 @@ _UNCHANGING: dict[str, tuple[Any, ...]] = {
     "function_call": ("auto", "none"),
     "functions": ([],),
     "modalities": (["text"],),
-    "parallel_tool_calls": (True,),
-    "response_format": ({"type": "text"},),
     "web_search_options": (),
 }
 
@@ -39,24 +39,33 @@ class ChatFields(SamplingFields):
 
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[Tool] | None = None
-    tool_choice: JsonValue = None
+    tool_choice: str | dict[str, JsonValue] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, JsonValue] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
 
-    def offered_tools(self) -> list[Tool] | None:
-        """The tools that the model is told of.
-
-        Raises:
-            Problem: a tool choice that can't be forced.
-        """
-        if self.tool_choice not in (None, "auto", "none"):
+    def demands(self) -> Demands:
+        """Raises Problem: something is demanded that can't be."""
+        choice, name = self.tool_choice or "auto", None
+        if isinstance(choice, dict):
+            function = choice.get("function")
+            name = function.get("name") if isinstance(function, dict) else None
+            choice = "named" if choice.get("type") == "function" else str(choice.get("type"))
+        if choice not in ("auto", "none", "required", "named"):
             raise invalid(
                 "tool_choice",
-                f"{self.tool_choice!r:.100} can't be honoured here; send 'auto' or 'none'",
+                f"{choice!r:.100} can't be honoured; send auto, none, required or a function",
                 "unsupported_parameter",
             )
-        return None if self.tool_choice == "none" else self.tools or None
+        demanded = tools_demanded(
+            self.tools, choice, name, one_call=self.parallel_tool_calls is False
+        )
+        given = self.response_format
+        if given is not None and given.get("type") == "json_schema":
+            given = {"type": "json_schema", **_object(given.get("json_schema"))}
+        return replace(demanded, schema=schema_demanded("response_format", given))
 
     def most_tokens(self) -> int | None:
         """Raises Problem: the two fields for it contradict each other."""
@@ -89,7 +98,8 @@ class ChatCompletions:
 
 def _order(fields: ChatFields, caller: Caller) -> Order:
     chat, rollout = caller.policy.chat, caller.rollout
-    tools = fields.offered_tools()
+    demands = fields.demands()
+    tools = demands.tools
     conversations = None if rollout is None else rollout.conversations
     return Order(
         caller=caller,
@@ -99,6 +109,7 @@ def _order(fields: ChatFields, caller: Caller) -> Order:
             caller,
             max_tokens=fields.most_tokens(),
             top_logprobs=(fields.top_logprobs or 0) if fields.logprobs else 0,
+            grammar=demands.grammar(chat),
         ),
         seed=fields.seed,
         n=fields.n or 1,
@@ -106,7 +117,12 @@ def _order(fields: ChatFields, caller: Caller) -> Order:
             tools, call_id_seed=choice, stop=sampling.stop
         ),
         streamed=bool(fields.stream),
+        one_call=demands.one_call,
     )
+
+
+def _object(value: JsonValue) -> dict[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
 
 
 class _Answer(Answer):

@@ -39,6 +39,7 @@ class ChoiceRun:
         request_id: str,
         index: int,
         sink: Callable[[Piece], None] | None,
+        one_call: bool = False,
     ) -> None:
         self.id = choice_id(request_id, index)
         self.index = index
@@ -53,6 +54,10 @@ class ChoiceRun:
         self._parser = parser
         self._request_id = request_id
         self._sink = sink
+        self._one_call = one_call
+        self._has_called = False
+        self._watched = bool(sampling.stop) or one_call
+        """It may end before the engine does: looked at token by token."""
         self._engine_finish: str | None = None
         self._parsed: ParsedMessage | None = None
         self._started_at = time.time()
@@ -75,7 +80,7 @@ class ChoiceRun:
     def parsed(self) -> ParsedMessage:
         """What was sampled, as a message; to be asked for once the choice has ended."""
         if self._parsed is None:
-            if self._sink is None and not self.sampling.stop:
+            if self._sink is None and not self._watched:
                 self._parser.feed(self.token_ids)
             rest, self._parsed = self._parser.finish()
             self._emit(Chunk(token_ids=[], logprobs=[]), rest)
@@ -101,7 +106,7 @@ class ChoiceRun:
             async with aclosing(chunks):
                 async for chunk in chunks:
                     self._take(chunk)
-                    if self._parser.stopped_by is not None:
+                    if self._has_ended:
                         break
             self.status = self._status_at_end()
         except Exception:
@@ -110,18 +115,24 @@ class ChoiceRun:
 
     def _take(self, chunk: Chunk) -> None:
         self._engine_finish = chunk.finish_reason
-        if not self.sampling.stop:
+        if not self._watched:
             self._keep(chunk)
             if self._sink is not None:
                 self._emit(chunk, self._parser.feed(chunk.token_ids))
             return
-        # One by one, so that the record ends with the token that completes the stop string.
+        # One by one, so that the record ends with the token that completes it.
         for position in range(len(chunk.token_ids)):
             token = _part(chunk, position)
             self._keep(token)
-            self._emit(token, self._parser.feed(token.token_ids))
-            if self._parser.stopped_by is not None:
+            delta = self._parser.feed(token.token_ids)
+            self._has_called = self._has_called or bool(delta.tool_calls)
+            self._emit(token, delta)
+            if self._has_ended:
                 return
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._parser.stopped_by is not None or (self._one_call and self._has_called)
 
     def _keep(self, chunk: Chunk) -> None:
         self.token_ids += chunk.token_ids
@@ -143,7 +154,7 @@ class ChoiceRun:
 
     def _status_at_end(self) -> CompletionStatus:
         _ = self.parsed  # the last characters may complete a stop string
-        if self._parser.stopped_by is not None or self._engine_finish == "stop":
+        if self._has_ended or self._engine_finish == "stop":
             return CompletionStatus.COMPLETED
         if self._engine_finish == "length":
             return CompletionStatus.TRUNCATED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from art_core.gateway.access import Caller, Door
+from art_core.gateway.demands import Demands, schema_demanded, tools_demanded
 from art_core.gateway.fields import SamplingFields, read_fields
 from art_core.gateway.http import EventStream, read_body
 from art_core.gateway.messages_answer import MessagesAnswer, error_body
@@ -17,7 +19,6 @@ from art_core.gateway.problems import invalid
 from art_core.gateway.prompts import chat_prompt
 from art_core.gateway.sampling import sampling_of
 from art_core.gateway.serving import Order, respond, start_call
-from art_core.trajectories import Tool
 
 _UNCHANGING: dict[str, tuple[Any, ...]] = {"container": (), "mcp_servers": ([],)}
 
@@ -38,33 +39,28 @@ class MessagesFields(SamplingFields):
     def stop_strings(self) -> tuple[str, ...]:
         return tuple(self.stop_sequences or ())
 
-    def refuse_what_cannot_be_honoured(self) -> None:
-        """Raises Problem: names the field."""
+    def demands(self) -> Demands:
+        """Raises Problem: something is demanded that can't be."""
         if self.max_tokens is None:
             raise invalid("max_tokens", "is missing", "missing_required_parameter")
         if self.n not in (None, 1):
             raise invalid("n", "a message has one choice", "unsupported_parameter")
-        if (self.output_config or {}).get("format") is not None:
-            raise invalid("output_config.format", "can't be honoured here", "unsupported_parameter")
-        choice = self.tool_choice or {}
-        if choice.get("type", "auto") not in ("auto", "none"):
-            raise invalid(
-                "tool_choice",
-                f"{choice!r:.100} can't be honoured here; send the type 'auto' or 'none'",
-                "unsupported_parameter",
-            )
-        if choice.get("disable_parallel_tool_use"):
-            raise invalid(
-                "tool_choice.disable_parallel_tool_use",
-                "can't be honoured here",
-                "unsupported_parameter",
-            )
+        asked = self.tool_choice or {}
+        choice = _CHOICES.get(str(asked.get("type", "auto")))
+        if choice is None:
+            raise invalid("tool_choice", f"{asked!r:.100}: the type must be {', '.join(_CHOICES)}")
+        demanded = tools_demanded(
+            chat_tools(self.tools),
+            choice,
+            asked.get("name"),
+            one_call=bool(asked.get("disable_parallel_tool_use")),
+        )
+        given = (self.output_config or {}).get("format")
+        schema = schema_demanded("output_config.format", given if isinstance(given, dict) else None)
+        return replace(demanded, schema=schema)
 
-    def offered_tools(self) -> list[Tool] | None:
-        """The tools that the model is told of."""
-        if (self.tool_choice or {}).get("type") == "none":
-            return None
-        return chat_tools(self.tools)
+
+_CHOICES = {"auto": "auto", "none": "none", "any": "required", "tool": "named"}
 
 
 class Messages:
@@ -77,7 +73,6 @@ class Messages:
     async def __call__(self, request: Request) -> Response:
         body = await read_body(request, self._max_body_bytes)
         fields = read_fields(MessagesFields, body, _UNCHANGING)
-        fields.refuse_what_cannot_be_honoured()
         caller = self._door.caller(request, fields.model)
         call = await start_call(request, body, _order(fields, caller))
         answer = MessagesAnswer(call, fields.model)
@@ -88,7 +83,8 @@ class Messages:
 
 def _order(fields: MessagesFields, caller: Caller) -> Order:
     chat, rollout = caller.policy.chat, caller.rollout
-    tools = fields.offered_tools()
+    demands = fields.demands()
+    tools = demands.tools
     messages = [*system_message(fields.system), *chat_messages(fields.messages)]
     return Order(
         caller=caller,
@@ -100,6 +96,7 @@ def _order(fields: MessagesFields, caller: Caller) -> Order:
             caller,
             max_tokens=fields.max_tokens,
             top_logprobs=0,
+            grammar=demands.grammar(chat),
         ),
         seed=fields.seed,
         n=1,
@@ -107,4 +104,5 @@ def _order(fields: MessagesFields, caller: Caller) -> Order:
             tools, call_id_seed=choice, stop=sampling.stop
         ),
         streamed=bool(fields.stream),
+        one_call=demands.one_call,
     )

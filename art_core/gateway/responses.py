@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from art_core.gateway.access import Caller, Door
+from art_core.gateway.demands import Demands, schema_demanded, tools_demanded
 from art_core.gateway.fields import SamplingFields, read_fields
 from art_core.gateway.http import EventStream, read_body
 from art_core.gateway.kept import KeptResponses
@@ -26,7 +28,6 @@ _UNCHANGING: dict[str, tuple[Any, ...]] = {
     "background": (False,),
     "conversation": (),
     "max_tool_calls": (),
-    "parallel_tool_calls": (True,),
     "prompt": (),
     "truncation": ("disabled",),
 }
@@ -40,7 +41,8 @@ class ResponsesFields(SamplingFields):
     instructions: str | None = None
     previous_response_id: str | None = None
     tools: list[Item] | None = None
-    tool_choice: JsonValue = None
+    tool_choice: str | dict[str, JsonValue] | None = None
+    parallel_tool_calls: bool | None = None
     text: dict[str, JsonValue] | None = None
     reasoning: dict[str, JsonValue] | None = None
     """Effort and summary: hints that these models don't know."""
@@ -50,23 +52,26 @@ class ResponsesFields(SamplingFields):
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
-    def refuse_what_cannot_be_honoured(self) -> None:
-        """Raises Problem: names the field."""
+    def demands(self) -> Demands:
+        """Raises Problem: something is demanded that can't be."""
         if self.n not in (None, 1):
             raise invalid("n", "a response has one choice", "unsupported_parameter")
-        if self.tool_choice not in (None, "auto", "none"):
+        choice, name = self.tool_choice or "auto", None
+        if isinstance(choice, dict):
+            name = choice.get("name")
+            choice = "named" if choice.get("type") == "function" else str(choice.get("type"))
+        if choice not in ("auto", "none", "required", "named"):
             raise invalid(
                 "tool_choice",
-                f"{self.tool_choice!r:.100} can't be honoured here; send 'auto' or 'none'",
+                f"{choice!r:.100} can't be honoured; send auto, none, required or a function",
                 "unsupported_parameter",
             )
-        text_format = (self.text or {}).get("format")
-        if text_format not in (None, {"type": "text"}):
-            raise invalid(
-                "text.format",
-                f"{text_format!r:.100} can't be honoured here; leave it out",
-                "unsupported_parameter",
-            )
+        demanded = tools_demanded(
+            chat_tools(self.tools), choice, name, one_call=self.parallel_tool_calls is False
+        )
+        given = (self.text or {}).get("format")
+        schema = schema_demanded("text.format", given if isinstance(given, dict) else None)
+        return replace(demanded, schema=schema)
 
 
 class Responses:
@@ -79,7 +84,6 @@ class Responses:
     async def __call__(self, request: Request) -> Response:
         body = await read_body(request, self._max_body_bytes)
         fields = read_fields(ResponsesFields, body, _UNCHANGING)
-        fields.refuse_what_cannot_be_honoured()
         caller = self._door.caller(request, fields.model)
         kept = caller.policy.responses if caller.rollout is None else caller.rollout.responses
         conversation = _conversation(fields, kept)
@@ -114,7 +118,8 @@ def _conversation(fields: ResponsesFields, kept: KeptResponses) -> list[Message]
 
 def _order(fields: ResponsesFields, caller: Caller, conversation: list[Message]) -> Order:
     chat, rollout = caller.policy.chat, caller.rollout
-    tools = None if fields.tool_choice == "none" else chat_tools(fields.tools)
+    demands = fields.demands()
+    tools = demands.tools
     messages: list[Message] = list(conversation)
     if fields.instructions:
         messages.insert(0, {"role": "system", "content": fields.instructions})
@@ -128,6 +133,7 @@ def _order(fields: ResponsesFields, caller: Caller, conversation: list[Message])
             caller,
             max_tokens=fields.max_output_tokens or fields.max_tokens,
             top_logprobs=(fields.top_logprobs or 0) if _logprobs(fields) else 0,
+            grammar=demands.grammar(chat),
         ),
         seed=fields.seed,
         n=1,
@@ -135,6 +141,7 @@ def _order(fields: ResponsesFields, caller: Caller, conversation: list[Message])
             tools, call_id_seed=choice, stop=sampling.stop
         ),
         streamed=bool(fields.stream),
+        one_call=demands.one_call,
     )
 
 
@@ -148,10 +155,10 @@ def _settings(fields: ResponsesFields) -> dict[str, Any]:
         "model": fields.model,
         **{name: getattr(fields, name) for name in _ECHOED},
         "metadata": fields.metadata or {},
-        "parallel_tool_calls": True,
+        "parallel_tool_calls": fields.parallel_tool_calls is not False,
         "reasoning": {"effort": None, "summary": None},
         "store": fields.store is not False,
-        "text": {"format": {"type": "text"}},
+        "text": fields.text or {"format": {"type": "text"}},
         "tool_choice": fields.tool_choice or "auto",
         "tools": fields.tools or [],
         "truncation": "disabled",

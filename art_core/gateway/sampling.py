@@ -34,6 +34,7 @@ def sampling_of(
     *,
     max_tokens: int | None,
     top_logprobs: int,
+    grammar: str | None = None,
 ) -> SamplingParams:
     """The parameters for a request's choices, but for their seeds.
 
@@ -48,6 +49,7 @@ def sampling_of(
         stop_token_ids=(*policy.chat.stop_token_ids, *(fields.stop_token_ids or ())),
         logit_bias=fields.logit_bias or {},
         top_logprobs=top_logprobs,
+        grammar=grammar,
     )
     if rollout is not None and rollout.mode == "train":
         return shared

@@ -32,6 +32,8 @@ class Order:
     n: int
     parser_of: ParserOf
     streamed: bool
+    one_call: bool = False
+    """An answer ends with its first tool call."""
 
 
 async def start_call(request: Request, body: bytes, order: Order) -> Call:
@@ -70,7 +72,14 @@ def _call(order: Order, *, occurrence: int) -> Call:
         n=order.n,
     )
     samplings = [order.sampling.model_copy(update={"seed": seed}) for seed in choice_seeds]
-    return Call(order.caller, order.prompt, samplings, order.parser_of, streamed=order.streamed)
+    return Call(
+        order.caller,
+        order.prompt,
+        samplings,
+        order.parser_of,
+        streamed=order.streamed,
+        one_call=order.one_call,
+    )
 
 
 def _replaced() -> Problem:

@@ -36,6 +36,15 @@ def test_a_model_folder_says_what_ends_a_turn(
     assert {7, 601, 602} < set(chat.stop_token_ids)
 
 
+def test_a_tokenizer_with_several_templates() -> None:
+    tokenizer = make_tokenizer(None, SPECIAL)
+    tokenizer.chat_template = {"default": PLAIN, "tool_use": PLAIN.replace("\n{{", " tools\n{{")}
+    with pytest.raises(ChatError, match="several chat templates: default, tool_use"):
+        chat_format_for(tokenizer)
+    chat = chat_format_for(tokenizer, template="tool_use")
+    assert chat.decode(chat.render([HELLO])).startswith("<|im_start|>user tools\nHello")
+
+
 def test_variables_reach_the_template(templates: dict[str, Template]) -> None:
     tokenizer = templates["qwen3"].tokenizer
     thinking = chat_format_for(tokenizer).render([HELLO])

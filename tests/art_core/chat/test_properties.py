@@ -16,7 +16,7 @@ from tests.art_core.chat.corpus import CONTROL_TEXT, LOOK_UP, TAG_TEXT
 from tests.art_core.chat.templates import Template, trl_templates
 
 
-@pytest.fixture(params=[60, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.fixture(params=[60, pytest.param(1000, marks=pytest.mark.long)])
 def examples(request: pytest.FixtureRequest) -> int:
     """How many examples are tried, per property and template."""
     return request.param

@@ -42,9 +42,13 @@ def test_named_function(answer: str, name: str | None) -> None:
         (["math.gcd"], "math.gcd", 1.0),
         (["math.lcm", "math.gcd"], "math.gcd", 0.75),
         (["math.gcd"], "math.lcm", 0.5),
-        ([], "math.gcd", 0.5),
+        (["math.gcd", "math.lcm"], "math.lcm", 0.75),
+        (["math.lcm"], "math.lcm", 0.25),
+        ([], "math.gcd", 0.25),
         ([], "no idea", 0.0),
     ],
 )
-def test_search_and_answer_count_half_each(pages: list[str], answer: str, reward: float) -> None:
+def test_search_and_answer_count_half_each_and_half_of_the_answer_is_reading(
+    pages: list[str], answer: str, reward: float
+) -> None:
     assert grade(Finding("query", pages, answer), GCD).reward == reward

@@ -32,10 +32,10 @@ _FIRST_TAG_ID = 256 + len(_MERGES) + 2
 _TAG_IDS = {tag: _FIRST_TAG_ID + index for index, tag in enumerate(TAGS)}
 
 
-def make_chat(template: str) -> ChatFormat:
-    """The real chat format over a tokenizer of single bytes and a few merges.
+def make_tokenizer(template: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of single bytes and a few merges.
 
-    Most texts have many spellings in tokens, only one of which a tokenizer would choose.
+    Most texts have many spellings in tokens, only one of which it would choose.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = [*alphabet, *(left + right for left, right in _MERGES)]
@@ -45,10 +45,14 @@ def make_chat(template: str) -> ChatFormat:
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(text, special=True) for text in (IM_START, IM_END)])
     backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in TAGS])
-    tokenizer = PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token=IM_END, chat_template=template
     )
-    return chat_format_for(tokenizer)
+
+
+def make_chat(template: str) -> ChatFormat:
+    """The real chat format over that tokenizer."""
+    return chat_format_for(make_tokenizer(template))
 
 
 class Hold:

@@ -15,6 +15,7 @@ from art_core.errors import (
     EngineDiedError,
     EngineError,
     EngineOverloadedError,
+    GrammarError,
 )
 from art_core.gateway import GatewayServer
 from art_core.rollouts.backend import RolloutTicket
@@ -88,8 +89,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tools": {}}, "tools"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
-    ({"parallel_tool_calls": False}, "parallel_tool_calls"),
+    ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
+    ({"tool_choice": "sometimes"}, "tool_choice"),
+    ({"response_format": {"type": "grammar"}}, "response_format"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.schema"),
+    ({"response_format": "json"}, "response_format"),
+    ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
     ({"modalities": ["audio"]}, "modalities"),
     ({"functions": [{"name": "f"}]}, "functions"),
     ({"unheard_of": 1}, "unheard_of"),
@@ -172,6 +177,7 @@ REFUSALS: list[tuple[Exception, int, str]] = [
     (ContextLengthError("the prompt has 9 tokens, the context 8"), 400, "context_length_exceeded"),
     (EngineOverloadedError("64 requests wait"), 429, "engine_overloaded"),
     (AdapterError("bot@3 isn't loaded"), 404, "model_not_found"),
+    (GrammarError("the grammar can't be used"), 400, "invalid_grammar"),
 ]
 
 

@@ -385,7 +385,7 @@ def test_stop_token_ids_of_the_agent_are_added(bench: Bench, client: openai.Open
     "harmless",
     [
         {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto"},
-        {"parallel_tool_calls": True, "response_format": {"type": "text"}},
+        {"parallel_tool_calls": True, "response_format": {"type": "text"}, "tool_choice": "auto"},
         {"reasoning_effort": "low", "modalities": ["text"]},
         {"extra_body": {"top_k": -1, "verbosity": None, "unheard_of": None}},
     ],

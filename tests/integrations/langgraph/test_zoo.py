@@ -49,23 +49,16 @@ async def undecorated(policy: Policy, shape: Shape, mode: Mode) -> dict[str, Any
         return dict(zip(MARKERS, map(plain, await asyncio.gather(*runs)), strict=True))
 
 
-REFUSED = pytest.mark.xfail(
-    strict=True, reason="the gateway refuses to constrain sampling: tool_choice, JSON mode"
-)
 ZOO = [*FLOW, *MODELS]
 
 
-def marks(shape: Shape) -> Any:
-    return REFUSED if shape.needs == "constrained output" else ()
-
-
 def table() -> list[Any]:
-    return [pytest.param(shape, id=shape.name, marks=marks(shape)) for shape in ZOO]
+    return [pytest.param(shape, id=shape.name) for shape in ZOO]
 
 
 def in_one_mode() -> list[Any]:
     return [
-        pytest.param(shape, mode, id=f"{shape.name}-{mode}", marks=marks(shape))
+        pytest.param(shape, mode, id=f"{shape.name}-{mode}")
         for shape, mode in zip(ZOO, itertools.cycle(MODES), strict=False)
     ]
 

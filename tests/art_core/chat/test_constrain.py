@@ -1,5 +1,5 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportMissingTypeStubs=false
-"""Grammars under which a model can only call tools."""
+"""Grammars of answers that must be JSON, or must call a tool."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ TOOLS: list[Any] = [
     *LOOK_UP,
     tool("get-time", zone={"type": "string"}, hours={"type": "integer"}),
 ]
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
 def accepts(chat: TemplateFormat, tokenizer: Any, grammar: str, text: str) -> bool:
@@ -34,12 +35,6 @@ def accepts(chat: TemplateFormat, tokenizer: Any, grammar: str, text: str) -> bo
     )
 
 
-def grammar_of(chat: TemplateFormat, **options: Any) -> str:
-    grammar = chat.call_grammar(TOOLS, **options)
-    assert grammar is not None
-    return grammar
-
-
 ONE = '<tool_call>\n{"name": "look_up", "arguments": {"city": "Paris"}}\n</tool_call>'
 OTHER = '<tool_call>\n{"name": "get-time", "arguments": {"zone": "a", "hours": 3}}\n</tool_call>'
 
@@ -52,18 +47,30 @@ def test_calls_and_nothing_else(name: str, templates: dict[str, Template]) -> No
         chat = chat_format_for(tokenizer)
     else:
         tokenizer, chat = templates[name].tokenizer, templates[name].chat
-    grammar = grammar_of(chat)
+    grammar = chat.answer_grammar(None, TOOLS)
     assert accepts(chat, tokenizer, grammar, ONE)
     assert accepts(chat, tokenizer, grammar, f"{ONE}\n{OTHER}")
     assert not accepts(chat, tokenizer, grammar, "It is noon.")
     assert not accepts(chat, tokenizer, grammar, OTHER.replace('"hours": 3', '"hours": "x"'))
     assert not accepts(chat, tokenizer, grammar, ONE.replace("look_up", "none_such"))
-    single = grammar_of(chat, several=False)
+    single = chat.answer_grammar(None, TOOLS, several=False)
     assert accepts(chat, tokenizer, single, ONE)
     assert not accepts(chat, tokenizer, single, f"{ONE}\n{OTHER}")
-    named = grammar_of(chat, function="get-time")
+    named = chat.answer_grammar(None, TOOLS[1:])
     assert accepts(chat, tokenizer, named, OTHER)
     assert not accepts(chat, tokenizer, named, ONE)
+
+
+def test_content_of_a_schema_or_a_call(templates: dict[str, Template]) -> None:
+    tokenizer, chat = templates["qwen3"].tokenizer, templates["qwen3"].chat
+    only = chat.answer_grammar(SCHEMA)
+    assert accepts(chat, tokenizer, only, '{"n": 3}')
+    assert accepts(chat, tokenizer, only, '<think>\nhm, {"n": 4}?\n</think>\n\n{"n": 3}')
+    assert not accepts(chat, tokenizer, only, '{"n": "3"}')
+    assert not accepts(chat, tokenizer, only, ONE)
+    either = chat.answer_grammar(SCHEMA, TOOLS)
+    assert accepts(chat, tokenizer, either, '{"n": 3}')
+    assert accepts(chat, tokenizer, either, ONE)
 
 
 @pytest.mark.parametrize(
@@ -75,18 +82,13 @@ def test_calls_and_nothing_else(name: str, templates: dict[str, Template]) -> No
 )
 def test_what_is_forced_is_read(name: str, text: str, templates: dict[str, Template]) -> None:
     template = templates[name]
-    assert accepts(template.chat, template.tokenizer, grammar_of(template.chat), text)
+    grammar = template.chat.answer_grammar(None, TOOLS)
+    assert accepts(template.chat, template.tokenizer, grammar, text)
     parsed = template.chat.parse(sampled(template.chat, text), TOOLS)
     (call,) = parsed.message["tool_calls"]  # type: ignore[misc]
     assert json.loads(call["function"]["arguments"]) == {"city": "Paris"}  # type: ignore[index,call-overload,arg-type]
 
 
 def test_a_syntax_that_is_not_json_cannot_be_forced(templates: dict[str, Template]) -> None:
-    assert templates["qwen3_6"].chat.call_grammar(TOOLS) is None
-
-
-def test_a_tool_that_is_not_offered_is_an_error(smollm2: TemplateFormat) -> None:
-    with pytest.raises(ChatError, match="there is no tool 'fly'"):
-        smollm2.call_grammar(TOOLS, function="fly")
-    with pytest.raises(ChatError, match="there are no tools"):
-        smollm2.call_grammar([])
+    with pytest.raises(ChatError, match="a call of 'look_up' can't be forced"):
+        templates["qwen3_6"].chat.answer_grammar(None, TOOLS)
