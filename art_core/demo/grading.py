@@ -19,17 +19,22 @@ class Grade:
     retrieval: float
     """Reciprocal rank of the right page among those found; 0 when it isn't among them."""
     correct: bool
+    grounded: bool
+    """Whether the answer names one of the pages found, be it the right one or not."""
 
     @property
     def reward(self) -> float:
-        """Half for the search, half for the answer."""
-        return (self.retrieval + self.correct) / 2
+        """Half for the search, half for the answer; of the latter, half for an answer that
+        was read in the results rather than made up."""
+        return self.retrieval / 2 + self.correct / 4 + self.grounded / 4
 
 
 def grade(finding: Finding, scenario: Scenario) -> Grade:
+    named = named_function(finding.answer)
     return Grade(
         retrieval=reciprocal_rank(finding.pages, scenario.function),
-        correct=named_function(finding.answer) == scenario.function,
+        correct=named == scenario.function,
+        grounded=named in finding.pages,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,7 +123,7 @@ def player(model: TrainableModel, index: Path) -> Callable[[Scenario], Awaitable
             finding = await find_function(client, index, scenario.question)
         marks = grade(finding, scenario)
         trajectory.reward = marks.reward
-        trajectory.metrics = {"retrieval": marks.retrieval, "correct": marks.correct}
+        trajectory.metrics = asdict(marks)
         return trajectory
 
     return play
