@@ -15,7 +15,6 @@ from art_core.rollouts import TrainableModel
 from integrations.langgraph import chat_model, rollout
 from tests.integrations.langgraph.served import nodes_of, records_of
 from tests.integrations.langgraph.shapes import Tools, chain, question
-from tests.integrations.langgraph.test_zoo import REFUSED
 from tests.integrations.langgraph.zoo_models import Score, Verdict, agent, lookup
 
 Policy = TrainableModel[Any]
@@ -53,7 +52,6 @@ async def test_usage_and_callbacks(policy: Policy) -> None:
     assert list(usage.usage_metadata.values()) == [answer.usage_metadata]
 
 
-@REFUSED
 @pytest.mark.parametrize("schema", [Score, Verdict, Score.model_json_schema()])
 async def test_structured_output(schema: Any, policy: Policy) -> None:
     judge = chat_model(policy).with_structured_output(schema)
