@@ -52,10 +52,13 @@ async def test_usage_and_callbacks(policy: Policy) -> None:
     assert list(usage.usage_metadata.values()) == [answer.usage_metadata]
 
 
-@pytest.mark.parametrize("schema", [Score, Verdict, Score.model_json_schema()])
-async def test_structured_output(schema: Any, policy: Policy) -> None:
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [(Score, "Score"), (Verdict, "Verdict"), (Score.model_json_schema(), "Score")],
+)
+async def test_structured_output(schema: Any, name: str, policy: Policy) -> None:
     judge = chat_model(policy).with_structured_output(schema)
-    found: Any = await judge.ainvoke('m5 [[call Score {"score": 3}]]')
+    found: Any = await judge.ainvoke(f'm5 [[call {name} {{"score": 3}}]]')
     assert (dict(found) if isinstance(found, BaseModel) else found) == {"score": 3}
 
 

@@ -30,7 +30,12 @@ from tests.integrations.langgraph.zoo_models import MODELS
 
 MARKERS = [f"m{number}" for number in range(1, 9)]
 SHORT: dict[str, Any] = {"temperature": 0, "max_completion_tokens": 4}
-SHAPES = [shape for shape in [*FLOW, *MODELS] if shape.needs == "text"]
+# A random model doesn't call tools by itself, and writes a JSON object without end.
+SHAPES = [
+    shape
+    for shape in [*FLOW, *MODELS]
+    if shape.needs in ("text", "constrained output") and shape.name != "structured_by_json"
+]
 Policy = art.TrainableModel[Any]
 
 
@@ -98,7 +103,7 @@ async def check_tokens(shape: Shape, policy: Policy, trajectory: Trajectory) -> 
             end = position + len(record.completion_token_ids)
             assert history.token_ids[position:end] == record.completion_token_ids
             assert history.logprobs[position:end] == record.logprobs
-            assert all(history.loss_mask[position:end])
+            assert history.loss_mask[position:end] == record.trainable
 
 
 async def test_a_decorated_function_is_trained(tiny: Policy) -> None:
