@@ -153,7 +153,8 @@ class LocalBackend:
     ) -> TrainResult:
         """See `Backend.train`."""
         trained = self._trained(model)
-        return await trained.train(await prepare_groups(self, model, groups), config)
+        trainable = await prepare_groups(self, model, groups)
+        return await trained.train(trainable, config, played=groups)
 
     async def log(
         self, model: Model[Any], groups: Sequence[TrajectoryGroup], *, split: str

@@ -56,10 +56,19 @@ class TrainedModel:
             )
         )
 
-    async def train(self, groups: Sequence[TrajectoryGroup], config: StepConfig) -> TrainResult:
-        """One step: gradient, checkpoint, new adapter live. Once begun it isn't cancelled."""
+    async def train(
+        self,
+        groups: Sequence[TrajectoryGroup],
+        config: StepConfig,
+        *,
+        played: Sequence[TrajectoryGroup],
+    ) -> TrainResult:
+        """One step: gradient, checkpoint, new adapter live. Once begun it isn't cancelled.
+
+        ``played`` are the same groups with the trajectories that failed: what is kept on disk.
+        """
         async with self._training:
-            step = asyncio.ensure_future(self._train(groups, config))
+            step = asyncio.ensure_future(self._train(groups, config, played))
             try:
                 return await asyncio.shield(step)
             except asyncio.CancelledError:
@@ -73,13 +82,21 @@ class TrainedModel:
         async with self._training:
             return await asyncio.to_thread(measure_step, self._base, self._lora, group, config)
 
-    async def _train(self, groups: Sequence[TrajectoryGroup], config: StepConfig) -> TrainResult:
-        checkpoint, metrics = await asyncio.to_thread(self._step_and_commit, groups, config)
+    async def _train(
+        self,
+        groups: Sequence[TrajectoryGroup],
+        config: StepConfig,
+        played: Sequence[TrajectoryGroup],
+    ) -> TrainResult:
+        checkpoint, metrics = await asyncio.to_thread(self._step_and_commit, groups, config, played)
         await self._publish(checkpoint)
         return TrainResult(step=checkpoint.step, metrics=metrics.flat())
 
     def _step_and_commit(
-        self, groups: Sequence[TrajectoryGroup], config: StepConfig
+        self,
+        groups: Sequence[TrajectoryGroup],
+        config: StepConfig,
+        played: Sequence[TrajectoryGroup],
     ) -> tuple[Checkpoint, StepMetrics]:
         trainer = self._trainer or self._resume_trainer()
         # Until the checkpoint is there the trainer is ahead of the disk: after a failure
@@ -87,7 +104,7 @@ class TrainedModel:
         self._trainer = None
         metrics = trainer.step(groups, config)
         checkpoint = self.run.commit(
-            trainer.step_index, trainer.save, groups=groups, metrics=metrics.flat()
+            trainer.step_index, trainer.save, groups=played, metrics=metrics.flat()
         )
         self._trainer = trainer
         return checkpoint, metrics

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from art_core.cli.options import DEFAULT_ROOT, Json, Root
+from art_core.demo.run import DEFAULT_STEPS
 
 
 def demo(
@@ -15,7 +16,7 @@ def demo(
         typer.Option(help="Search this installed package's documentation [standard library]."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the questions' order and the sampling.")] = 0,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = DEFAULT_STEPS,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start anew instead of going on with this demo's run.")
     ] = False,

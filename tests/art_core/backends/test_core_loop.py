@@ -126,6 +126,23 @@ async def test_a_hand_built_trajectory_trains_on_exactly_the_sampled_tokens(
     assert result.metrics["sampler_gap_max"] < ROUNDING
 
 
+async def test_what_failed_is_kept_and_not_trained_on(
+    backend: art.LocalBackend, model: art.TrainableModel[None]
+) -> None:
+    trajectories = [await hand_built(model, reward) for reward in (0.0, 1.0)]
+    async with model.rollout() as failing, client_of(failing) as client:
+        await say(client, [{"role": "user", "content": "Which page?"}])
+    failing.status = art.TrajectoryStatus.FAILED
+    group = art.TrajectoryGroup([*trajectories, failing])
+    result = await backend.train(model, [group], art.StepConfig())
+    (kept,) = backend.run_directory(model).trajectories.read("train", result.step)
+    assert kept == group
+    (failed,) = [t for t in kept if t.status is art.TrajectoryStatus.FAILED]
+    assert failed.histories[0].sampled_tokens > 0
+    sampled = sum(history.sampled_tokens for t in kept for history in t.histories)
+    assert result.metrics["tokens_trained"] < sampled
+
+
 async def test_a_choice_from_elsewhere_is_refused(
     backend: art.LocalBackend, model: art.TrainableModel[None]
 ) -> None:
