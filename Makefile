@@ -13,7 +13,7 @@ demo: .venv-demo/installed
 	.venv-demo/bin/art demo $(DEMO_ARGS)
 
 test: lint
-	.venv/bin/python -m pytest -m "not long"
+	.venv/bin/python -m pytest -m "not long" -n 2 --dist loadfile
 
 test-full: lint
 	.venv/bin/python -m pytest

@@ -55,7 +55,7 @@ def byte_weights(tmp_path_factory: pytest.TempPathFactory) -> BaseWeights:
         eos_token_id=END,
     )
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    return load(resolve(str(folder)))
+    return load(resolve(str(folder)), dtype="float32")
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ again without POINT it goes on to the end and prints what became of it as JSON.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import resource
@@ -47,15 +48,14 @@ def die(kind: signal.Signals = signal.SIGKILL) -> None:
 def at_call(owner: type, name: str, number: int, *, after: bool = False) -> None:
     """Die at the n-th call of a method, before or after it did its work."""
     original: Callable[..., Any] = getattr(owner, name)
-    calls = 0
+    calls = itertools.count(1)  # atomic: some methods are called from several threads
 
     def dying(*arguments: Any, **options: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == number and not after:
+        at_number = next(calls) == number
+        if at_number and not after:
             die()
         result = original(*arguments, **options)
-        if calls == number and after:
+        if at_number and after:
             die()
         return result
 
