@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from datetime import datetime
@@ -27,6 +28,7 @@ from art_core.runs import (
 
 _ROWS_SHOWN = 20
 _OWN_SHOWN = 4
+_NUMBER_WIDTH = 6
 
 
 def print_runs(root: Path, *, as_json: bool) -> None:
@@ -124,7 +126,7 @@ def _print_overview(console: Console, run: RunReader) -> None:
     )
     rows = run.metrics.read()
     if rows:
-        console.print(_metrics_table(rows))
+        console.print(_metrics_table(rows, console.width))
     console.print(
         draw_curve(
             rewards(rows, TRAIN_SPLIT),
@@ -134,9 +136,9 @@ def _print_overview(console: Console, run: RunReader) -> None:
     )
 
 
-def _metrics_table(rows: list[MetricsRow]) -> Table:
+def _metrics_table(rows: list[MetricsRow], width: int) -> Table:
     shown = rows[-_ROWS_SHOWN:]
-    names = _columns(shown)
+    names = _columns(shown, width - len(" step  split "))
     title = f"the last {len(shown)} of {len(rows)} rows" if len(shown) < len(rows) else None
     table = Table(box=None, header_style="bold", title=title, title_justify="left")
     for heading in ("step", "split", *names):
@@ -147,17 +149,23 @@ def _metrics_table(rows: list[MetricsRow]) -> Table:
     return table
 
 
-_USUAL = ("reward", "reward_spread", "loss", "grad_norm", "kl", "entropy", "sampled_tokens")
+_REST = ("reward_spread", "loss", "entropy", "kl", "grad_norm", "sampled_tokens")
 
 
-def _columns(rows: list[MetricsRow]) -> list[str]:
-    """The usual metrics and the agent's own; ``--json`` has all."""
+def _columns(rows: list[MetricsRow], width: int) -> list[str]:
+    """The reward, the agent's own metrics, then the usual ones, as many as fit.
+
+    ``--json`` has all.
+    """
     present = {name for row in rows for name in row.metrics}
     own: dict[str, None] = {}
     for row in rows:
         if row.split != TRAIN_SPLIT:  # training rows have the trainer's metrics, too
             own |= dict.fromkeys(own_metrics(row.metrics))
-    return [name for name in _USUAL if name in present] + list(own)[:_OWN_SHOWN]
+    wanted = ["reward", *list(own)[:_OWN_SHOWN], *_REST]
+    wanted = [name for name in dict.fromkeys(wanted) if name in present]
+    ends = itertools.accumulate(max(len(name), _NUMBER_WIDTH) + 2 for name in wanted)
+    return [name for name, end in zip(wanted, ends, strict=True) if end <= width]
 
 
 def _number(value: float | None) -> str:
