@@ -19,7 +19,13 @@ from art_core.grpo.tree import pack, sort_rows
 
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
 _WINDOWS = ("sliding_window", "attention_chunk_size")
-_LOGIT_CHANGES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+_LOGIT_CHANGES = (
+    "final_logit_softcapping",
+    "logits_scaling",
+    "logit_scale",
+    "output_multiplier",
+    "lm_head_multiplier",
+)
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01}
 
 

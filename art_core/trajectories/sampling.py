@@ -13,7 +13,8 @@ class SamplingParams(BaseModel):
     Order of operations on the raw logits ``z`` (vocabulary-sized): add
     ``logit_bias``; divide by ``temperature`` (0 means argmax); the log-softmax of
     the result is the *policy* whose log-probabilities are recorded; then
-    ``grammar``, ``top_k``, ``top_p`` and ``min_p`` restrict what may be drawn.
+    ``grammar``, ``top_k``, ``top_p`` and ``min_p`` restrict what may be drawn. With
+    ``temperature`` 0 the log-probabilities are those of temperature 1.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
