@@ -15,6 +15,7 @@
     ├── EngineError (RuntimeError)          inference
     │   ├── ContextLengthError (ValueError) prompt (+ max_tokens) longer than the context
     │   ├── EngineOverloadedError           queue or KV memory full: try again later
+    │   ├── EngineStartError                the engine can't be started, or attached to
     │   ├── EngineDiedError                 the engine stopped working
     │   ├── GrammarError (ValueError)       a grammar that sampling can't be constrained by
     │   └── AdapterError                    an adapter that can't be loaded or isn't loaded
@@ -117,6 +118,10 @@ class ContextLengthError(EngineError, ValueError):
 
 class EngineOverloadedError(EngineError):
     """The engine's queue is full; the same request may succeed later."""
+
+
+class EngineStartError(EngineError):
+    """The engine can't be started, or isn't one that can be used."""
 
 
 class EngineDiedError(EngineError):
