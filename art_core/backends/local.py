@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from art_core.backends.choice import EngineChoice
 from art_core.config import StepConfig
 from art_core.errors import ConfigError, MissingExtraError
 from art_core.rollouts.backend import RolloutMode, RolloutTicket, TrainResult
@@ -20,11 +21,14 @@ from art_core.weights import BaseModelFiles, OnProgress, resolve
 if TYPE_CHECKING:
     from art_core.backends.base import Base
     from art_core.backends.trained import TrainedModel
+    from art_core.engines.vllm import VllmOptions
     from art_core.gateway import GatewayServer
     from art_core.rollouts.preflight_report import StepCost
 
 ROOT_VARIABLE = "ART_ROOT"
 DEFAULT_ROOT = ".art"
+ENGINE_FOLDER = ".vllm"
+"""Under the root: logs and adapters of vLLM servers."""
 NO_KEY = "none-needed-on-loopback"
 """Clients want a key to send, also where none is asked for."""
 
@@ -39,13 +43,20 @@ class LocalBackend:
             isn't loopback.
         device: a torch device, or ``auto``: CUDA, else MPS, else the CPU.
         dtype: of the base weights; ``auto`` is what the device computes fastest.
+        engine: ``embedded`` (in this process) or ``vllm`` (a server that is started here,
+            watched, and stopped by `close`).
+        url: of a vLLM server that runs already, to be used instead of starting one.
+        vllm: how the vLLM server is started; see ``docs/vllm.md``.
         deterministic: the engine's outputs don't depend on what else it is serving;
-            slower.
+            slower, and only with ``embedded``.
         fresh: move runs that are there already to ``<root>/.archive`` and start anew.
         on_progress: told how far the download of a base model has come.
 
     Raises:
-        MissingExtraError: at the first registration, if the extra ``train`` isn't installed.
+        ConfigError: the arguments don't go together.
+        MissingExtraError: at the first registration, if the extra ``train`` isn't installed,
+            or vLLM isn't where it is to be started.
+        EngineStartError: likewise, if vLLM can't be started or used; says why.
         PortTakenError: likewise, if something else listens on ``port``.
     """
 
@@ -58,6 +69,9 @@ class LocalBackend:
         api_key: str | None = None,
         device: str = "auto",
         dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+        engine: Literal["embedded", "vllm"] = "embedded",
+        url: str | None = None,
+        vllm: VllmOptions | None = None,
         deterministic: bool = False,
         fresh: bool = False,
         on_progress: OnProgress | None = None,
@@ -68,7 +82,7 @@ class LocalBackend:
         self._api_key = api_key
         self._device = device
         self._dtype: Literal["auto", "float32", "bfloat16"] = dtype
-        self._deterministic = deterministic
+        self._engine = EngineChoice(name=engine, url=url, vllm=vllm, deterministic=deterministic)
         self._fresh = fresh
         self._on_progress = on_progress
         self._gateway: GatewayServer | None = None
@@ -193,7 +207,7 @@ class LocalBackend:
     ) -> None:
         from art_core.backends.trained import TrainedModel
 
-        base = await self._open_base(files)
+        base = await self._open_base(files, lora_rank=model.lora.rank)
         gateway = self._open_gateway()
         trained = TrainedModel(model, base, run, gateway)
         try:
@@ -206,7 +220,7 @@ class LocalBackend:
         model.inference_api_key = self._api_key or NO_KEY
         model.inference_model_name = model.name
 
-    async def _open_base(self, files: BaseModelFiles) -> Base:
+    async def _open_base(self, files: BaseModelFiles, *, lora_rank: int) -> Base:
         from art_core.backends.base import Base
 
         if files.digest not in self._bases:
@@ -215,7 +229,9 @@ class LocalBackend:
                 files,
                 dtype=self._dtype,
                 device=self._device,
-                deterministic=self._deterministic,
+                engine=self._engine,
+                lora_rank=lora_rank,
+                folder=self.root / ENGINE_FOLDER,
             )
         return self._bases[files.digest]
 

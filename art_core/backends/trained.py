@@ -79,7 +79,7 @@ class TrainedModel:
 
     async def measure(self, group: TrajectoryGroup, config: StepConfig) -> StepCost:
         """What a step on one group takes; trains nothing."""
-        async with self._training:
+        async with self._training, self._base.training():
             return await asyncio.to_thread(measure_step, self._base, self._lora, group, config)
 
     async def _train(
@@ -88,7 +88,10 @@ class TrainedModel:
         config: StepConfig,
         played: Sequence[TrajectoryGroup],
     ) -> TrainResult:
-        checkpoint, metrics = await asyncio.to_thread(self._step_and_commit, groups, config, played)
+        async with self._base.training():
+            checkpoint, metrics = await asyncio.to_thread(
+                self._step_and_commit, groups, config, played
+            )
         await self._publish(checkpoint)
         return TrainResult(step=checkpoint.step, metrics=metrics.flat())
 

@@ -32,7 +32,8 @@ class Chunk:
     top_logprobs: list[dict[int, float]] = field(default_factory=list[dict[int, float]])
     """One per token when ``sampling.top_logprobs`` > 0, else empty."""
     forced: list[bool] = field(default_factory=list[bool])
-    """With ``sampling.grammar``, one per token: it was the only legal one. Else empty."""
+    """Tokens that are not to be trained on, one per token: the only one that
+    ``sampling.grammar`` left, or one whose policy logprob the engine can't tell. Else empty."""
     finish_reason: FinishReason | None = None
     """Set on the last chunk and only there. ``stop``: a stop token was sampled (it is included)."""
 

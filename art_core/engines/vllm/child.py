@@ -79,8 +79,9 @@ class ChildServer:
         with storage_errors("write", self.log):
             if self.log.exists():
                 self.log.replace(self.log.with_name("server.previous.log"))
-            # Kept open to read: another backend on this folder may move it away.
-            self._log = self.log.open("w+b")
+            # Kept open to read: another backend on this folder may move it away. Appending,
+            # so that where we read from doesn't move what the server writes.
+            self._log = self.log.open("a+b")
         self._process = subprocess.Popen(
             [sys.executable, "-I", guard.__file__, *self._command(self._port)],
             env=self._environment,

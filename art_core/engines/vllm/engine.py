@@ -25,7 +25,7 @@ from art_core.engines.vllm.gate import Gate
 from art_core.engines.vllm.options import VllmOptions
 from art_core.engines.vllm.probe import check_logprobs
 from art_core.engines.vllm.supervisor import Server, Supervisor
-from art_core.engines.vllm.wire import is_restricted
+from art_core.engines.vllm.wire import is_restricted, read_scores, scoring_body
 from art_core.errors import (
     ContextLengthError,
     EngineDiedError,
@@ -169,6 +169,16 @@ class VllmEngine:
                         yield chunk
             finally:
                 self._adapters.release(version)
+
+    async def score(self, token_ids: Sequence[int]) -> list[float]:
+        """The base model's log-probability of each token behind the first.
+
+        Raises:
+            EngineError: the server can't tell.
+        """
+        serving = await self._supervisor.serving()
+        body = scoring_body(self._model, token_ids, 0)
+        return read_scores(await self._client.whole(serving.url, body), token_ids, 1, 0)[0]
 
     async def load_adapter(self, adapter: AdapterRef, path: Path) -> None:
         """See `InferenceEngine.load_adapter`."""

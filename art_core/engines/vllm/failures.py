@@ -74,7 +74,7 @@ def explain(log: str, code: int, where: Path) -> EngineStartError:
             )
     if code in _KILLED:
         return EngineStartError(
-            f"the vLLM server was killed{said}",
+            "the vLLM server was killed",
             "The system does that to the largest process when memory runs out: see dmesg. "
             f"Log: {where}",
         )
