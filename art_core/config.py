@@ -114,11 +114,51 @@ class StepConfig(Config):
         return self
 
 
+class SftConfig(Config):
+    """Supervised fine-tuning: learning from examples."""
+
+    epochs: PositiveInt = 3
+    """How often each example is seen."""
+    batch_size: PositiveInt = 16
+    """Examples per optimizer update. Their trained tokens all weigh the same."""
+    learning_rate: PositiveFloat = 2e-4
+    schedule: ScheduleName = "cosine"
+    """How the learning rate goes from its peak, after the warm-up, to 0 at the end."""
+    warmup_share: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Share of the updates in which the learning rate rises."""
+    max_grad_norm: PositiveFloat = 1.0
+    weight_decay: NonNegativeFloat = 0.0
+    max_length: PositiveInt | None = None
+    """Tokens above which an example is over-long; None: what the model can read."""
+    bad_examples: Literal["refuse", "skip"] = "refuse"
+    """What becomes of examples that are malformed, or that nothing can be learned from."""
+    long_examples: Literal["refuse", "skip"] = "refuse"
+    """… and of those that are over-long. None is ever cut."""
+    seed: int = 0
+    """Of the order of the examples."""
+    save_every: PositiveInt = 20
+    """Updates after which the progress is saved; a run that was killed goes on from there."""
+    max_tokens_per_pass: PositiveInt | None = None
+    """Distinct tokens in one forward pass; None: what the memory holds."""
+
+
+class WarmStart(Config):
+    """Examples to learn from before the first rollout."""
+
+    examples: Path
+    """A ``.jsonl`` file of conversations."""
+    validation: Path | None = None
+    """Another one, to measure the loss on."""
+    sft: SftConfig = SftConfig()
+
+
 class TrainConfig(StepConfig):
     """A whole run of `art_core.train`."""
 
     steps: PositiveInt = 50
     """Training steps that the run has when it is over, those of earlier starts included."""
+    warm_start: WarmStart | None = None
+    """Examples to learn from first. All of this counts as step 1."""
     groups_per_step: PositiveInt = 8
     rollouts_per_group: PositiveInt = 8
     """Rollouts of one scenario, compared with each other; at least 2."""

@@ -2,6 +2,7 @@
 
     ArtError
     ├── ConfigError (ValueError)            a value the user gave can't be used
+    │   ├── ExampleError                    examples that can't be learned from
     │   ├── ScenarioError                   scenarios of a wrong shape
     │   └── UnknownModelError               no such base model or policy
     ├── MissingExtraError (ImportError)     an optional dependency isn't installed
@@ -70,6 +71,10 @@ class ConfigError(ArtError, ValueError):
 
 class ScenarioError(ConfigError):
     """Scenarios of a wrong shape."""
+
+
+class ExampleError(ConfigError):
+    """Examples that can't be learned from."""
 
 
 class UnknownModelError(ConfigError):

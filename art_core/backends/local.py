@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from art_core.backends.choice import EngineChoice
-from art_core.config import StepConfig
+from art_core.config import SftConfig, StepConfig
 from art_core.errors import ConfigError, MissingExtraError
-from art_core.rollouts.backend import RolloutMode, RolloutTicket, TrainResult
+from art_core.rollouts.backend import (
+    OnSftProgress,
+    RolloutMode,
+    RolloutTicket,
+    TrainResult,
+)
 from art_core.rollouts.model import Model, TrainableModel
 from art_core.rollouts.prepare import prepare_groups
 from art_core.runs import RunDirectory
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from art_core.engines.vllm import VllmOptions
     from art_core.gateway import GatewayServer
     from art_core.rollouts.preflight_report import StepCost
+    from art_core.sft.reading import ExampleSource
 
 ROOT_VARIABLE = "ART_ROOT"
 DEFAULT_ROOT = ".art"
@@ -169,6 +175,31 @@ class LocalBackend:
         trained = self._trained(model)
         trainable = await prepare_groups(self, model, groups)
         return await trained.train(trainable, config, played=groups)
+
+    async def train_sft(
+        self,
+        model: TrainableModel[Any],
+        examples: ExampleSource,
+        config: SftConfig | None = None,
+        *,
+        validation: ExampleSource | None = None,
+        on_progress: OnSftProgress | None = None,
+    ) -> TrainResult:
+        """Learn from conversations: one step of the run, with a checkpoint like any other.
+
+        Stopped or killed, it goes on from its last saved update when it's called again.
+
+        Args:
+            examples: a ``.jsonl`` file, or dictionaries, trajectories and groups.
+            validation: likewise, to measure the loss on before, and after each epoch.
+            on_progress: told of each update, instead of a bar.
+
+        Raises:
+            ExampleError: examples that can't be learned from; names the lines.
+            RunMismatchError: an unfinished one was begun with other examples or settings.
+        """
+        trained = self._trained(model)
+        return await trained.train_sft(examples, validation, config or SftConfig(), on_progress)
 
     async def log(
         self, model: Model[Any], groups: Sequence[TrajectoryGroup], *, split: str

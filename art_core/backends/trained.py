@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from art_core.backends.base import Base
 from art_core.backends.measure import measure_step
-from art_core.config import StepConfig
+from art_core.backends.warm_start import read_examples
+from art_core.config import SftConfig, StepConfig
 from art_core.engines.protocol import AdapterRef
 from art_core.gateway import GatewayServer, Policy
 from art_core.grpo import GRPOTrainer, StepMetrics
-from art_core.rollouts.backend import TrainResult
+from art_core.rollouts.attempts import to_its_end
+from art_core.rollouts.backend import OnSftProgress, TrainResult
 from art_core.rollouts.model import TrainableModel
 from art_core.rollouts.preflight_report import StepCost
 from art_core.runs import Checkpoint, RunDirectory
+from art_core.runs.names import step_name
 from art_core.runs.records import RecordStore
+from art_core.sft.reading import ExampleSource
+from art_core.sft.run import SftRun
+from art_core.sft.session import learn, shown
 from art_core.trajectories import TrajectoryGroup
 
+logger = logging.getLogger(__name__)
 RECORDS_FILE = "records.sqlite"
+SFT_FOLDER = "sft"
 
 
 class TrainedModel:
@@ -77,6 +86,30 @@ class TrainedModel:
                     await step
                 raise
 
+    async def train_sft(
+        self,
+        examples: ExampleSource,
+        validation: ExampleSource | None,
+        config: SftConfig,
+        on_progress: OnSftProgress | None,
+    ) -> TrainResult:
+        """One step on examples; cancelled, it goes on from there the next time."""
+        async with self._training:
+            with shown(self.name, on_progress) as tell:
+                read = await asyncio.to_thread(
+                    read_examples, self._base, self.records, examples, validation, config
+                )
+                for side, report in read.reports:
+                    logger.info("%s: %s", side, "; ".join(report.lines()))
+                trainer = self._trainer or await asyncio.to_thread(self._resume_trainer)
+                self._trainer = None
+                folder = self.run.path / SFT_FOLDER / step_name(trainer.step_index + 1)
+                run = await asyncio.to_thread(
+                    SftRun, trainer, read.data, config, folder, self.run.identity.run_id
+                )
+                metrics = await learn(run, tell)
+            return await to_its_end(self._commit_sft(run, trainer, metrics))
+
     async def measure(self, group: TrajectoryGroup, config: StepConfig) -> StepCost:
         """What a step on one group takes; trains nothing."""
         async with self._training, self._base.training():
@@ -111,6 +144,17 @@ class TrainedModel:
         )
         self._trainer = trainer
         return checkpoint, metrics
+
+    async def _commit_sft(
+        self, run: SftRun, trainer: GRPOTrainer, metrics: dict[str, float]
+    ) -> TrainResult:
+        checkpoint = await asyncio.to_thread(
+            self.run.commit, trainer.step_index, trainer.save, metrics=metrics
+        )
+        await asyncio.to_thread(run.clean_up)
+        self._trainer = trainer
+        await self._publish(checkpoint)
+        return TrainResult(step=checkpoint.step, metrics=metrics)
 
     def _resume_trainer(self) -> GRPOTrainer:
         files = self._base.weights.files

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from art_core.chat.answer import what_is_lost, written_answers
 from art_core.chat.bridge import continuation
 from art_core.chat.constrain import AnswerGrammars
 from art_core.chat.grammar import Grammar
@@ -157,6 +158,34 @@ class TemplateFormat:
         )
         return None if appended is None else [*recorded_token_ids, *appended]
 
+    def answer(
+        self,
+        messages: Sequence[Message],
+        response: Message,
+        tools: Sequence[Tool] | None = None,
+    ) -> list[int]:
+        turns, wanted = normalise([*messages, response]), normalise_tools(tools)
+        prompt = self.render(messages, tools)
+        lost = "opening or the end"
+        for written in written_answers(
+            self._vocabulary,
+            self.grammar,
+            self.stop_token_ids,
+            lambda turns, generation: self._text(turns, wanted, generation=generation),
+            turns,
+        ):
+            token_ids = self._vocabulary.encode_after(prompt[-1], written)
+            parsed = self.parse(token_ids, tools)
+            found = what_is_lost(turns[-1], response, parsed.message)
+            if found is None and not parsed.errors:
+                return token_ids
+            lost = found or lost
+        raise ChatError(
+            f"the chat template doesn't write the {lost} of this answer as the model says it",
+            "Change the answer (leave reasoning out, say), or use a model whose template can "
+            "express it.",
+        )
+
     def parse(
         self,
         token_ids: Sequence[int],
@@ -208,7 +237,9 @@ class TemplateFormat:
     def decode(self, token_ids: Sequence[int]) -> str:
         return self._vocabulary.unmark(self._vocabulary.decode(token_ids))
 
-    def _text(self, turns: Sequence[Turn], tools: Sequence[Tool]) -> str:
+    def _text(
+        self, turns: Sequence[Turn], tools: Sequence[Tool], *, generation: bool = True
+    ) -> str:
         has_tools = bool(tools) or any(turn.calls or turn.role == "tool" for turn in turns)
         if has_tools and self.unreadable_tools:
             raise ChatError(
@@ -218,7 +249,7 @@ class TemplateFormat:
         if has_tools and self.tools_as_text:
             turns, tools = write_as_text(turns, tools, self._vocabulary.mark), ()
         turns = self._shapes.put(turns, tools)
-        return self._writer.text(turns, tools, generation=True)
+        return self._writer.text(turns, tools, generation=generation)
 
 
 def _bare(turn: Turn) -> Turn:

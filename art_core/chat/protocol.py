@@ -98,6 +98,22 @@ class ChatFormat(Protocol):
         """
         ...
 
+    def answer(
+        self,
+        messages: Sequence[Message],
+        response: Message,
+        tools: Sequence[Tool] | None = None,
+    ) -> list[int]:
+        """The tokens that a model would have sampled to give ``response`` to ``messages``.
+
+        With the token that ends the turn. Reading them back (`parse`) gives the
+        response, but for blanks around its texts.
+
+        Raises:
+            ChatError: this format can't express them; names what would be lost.
+        """
+        ...
+
     def parse(
         self,
         token_ids: Sequence[int],

@@ -80,6 +80,22 @@ class StepMetrics:
         return flat | {f"reward/{name}": value for name, value in scenarios.items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitMetrics:
+    """Figures of one update on rows that aren't rewarded."""
+
+    loss: float
+    """With advantages of 1 the mean cross-entropy, in nats, before the update."""
+    applied: bool
+    """False: the gradient wasn't finite, and the configuration says to go on."""
+    grad_norm: float
+    """Euclidean norm over all trained parameters, before clipping."""
+    learning_rate: float
+    tokens_trained: int
+    tokens_computed: int
+    """Distinct tokens that the forward passes read."""
+
+
 def reward_statistics(groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
     """The fields of `StepMetrics` about rewards, from all rewards that are set."""
     by_scenario: dict[str, list[float]] = {}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from art_core.config import LoraConfig, StepConfig
@@ -20,6 +21,7 @@ from art_core.grpo.adapter import Adapter
 from art_core.grpo.clock import Clock
 from art_core.grpo.full import FullWeights
 from art_core.grpo.metrics import (
+    FitMetrics,
     StepMetrics,
     count_statistics,
     reward_statistics,
@@ -30,6 +32,7 @@ from art_core.grpo.optimizer import Optimizer, learning_rate
 from art_core.grpo.policy import Policy
 from art_core.grpo.replicas import Replicas
 from art_core.grpo.rows import Batch, collect
+from art_core.grpo.tree import PackedRows
 from art_core.grpo.update import Pass, add_gradients, make_passes
 from art_core.trajectories import TrajectoryGroup
 
@@ -110,16 +113,14 @@ class GRPOTrainer:
         put_back = self._optimizer.snapshot() if config.updates_per_batch > 1 else None
         applied, grad_norm, rate = False, 0.0, learning_rate(self._optimizer.updates, config)
         for update in range(config.updates_per_batch if passes else 0):
-            add_gradients(self._policy, mine, config, clock, self._dropout_seed(update))
+            grad_norm = self._add_gradients(mine, config, clock, update)
+            applied = math.isfinite(grad_norm)
+            if not applied:
+                if put_back is not None:
+                    put_back()
+                self._refuse(batch, mine, config)
+                break
             with clock.phase("optimizer"):
-                self._replicas.sum_gradients(self._optimizer.parameters.values())
-                grad_norm = self._optimizer.clip(config.max_grad_norm)
-                applied = math.isfinite(grad_norm)
-                if not applied:
-                    if put_back is not None:
-                        put_back()
-                    self._refuse(batch, mine, config)
-                    break
                 rate = self._optimizer.update(config)
         self._replicas.share_results(passes, mine)
         self.step_index += 1
@@ -135,6 +136,62 @@ class GRPOTrainer:
             **count_statistics(batch, passes, self.step_index),
             **clock.report(_PHASES),
         )
+
+    def fit(
+        self,
+        batch: Batch,
+        config: StepConfig,
+        *,
+        token_advantages: Callable[[PackedRows], Tensor] | None = None,
+    ) -> FitMetrics:
+        """One optimizer update on rows that aren't rewarded; ``step_index`` stays.
+
+        With all advantages 1, the objective ``reinforce`` and no correction the loss is
+        the cross-entropy of the trained tokens.
+
+        Args:
+            token_advantages: of each term of a pass, [T], in place of the rollouts'.
+
+        Raises:
+            NonFiniteError: as `step`; the weights are as before.
+        """
+        clock = Clock()
+        passes = self._plan(batch, config)
+        if token_advantages is not None:
+            for part in passes:
+                part.data = replace(part.data, advantage=token_advantages(part.packed))
+        mine = self._replicas.share(passes, whole_rollouts=False)
+        grad_norm = self._add_gradients(mine, config, clock, self._optimizer.updates)
+        applied, rate = math.isfinite(grad_norm), learning_rate(self._optimizer.updates, config)
+        if applied:
+            rate = self._optimizer.update(config)
+        else:
+            self._refuse(batch, mine, config)
+        self._replicas.share_results(passes, mine)
+        return FitMetrics(
+            loss=token_statistics(passes)["loss"],
+            applied=applied,
+            grad_norm=grad_norm,
+            learning_rate=rate,
+            tokens_trained=batch.trained_tokens,
+            tokens_computed=sum(len(part.packed.tree.token_ids) for part in passes),
+        )
+
+    def cross_entropy(self, batch: Batch, config: StepConfig) -> float:
+        """The mean of ``-log π`` over the trained tokens of ``batch``; nothing is trained."""
+        passes = self._plan(batch, config)
+        with torch.no_grad():
+            losses = [-self._policy.logprobs(part.packed)[0].double().sum() for part in passes]
+        return float(sum(losses)) / batch.trained_tokens
+
+    @property
+    def updates(self) -> int:
+        """Optimizer updates since it was new, or restarted."""
+        return self._optimizer.updates
+
+    def restart_optimizer(self) -> None:
+        """Forget moments and count: the schedule begins anew, as fits a new objective."""
+        self._optimizer.restore({}, 0)
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer and counters into ``folder``, which exists."""
@@ -159,6 +216,15 @@ class GRPOTrainer:
             seed=self._seed,
             tokens_that_fit=self._tokens_that_fit,
         )
+
+    def _add_gradients(
+        self, passes: Sequence[Pass], config: StepConfig, clock: Clock, update: int
+    ) -> float:
+        """The gradient of all processes' passes, clipped; returns its norm before."""
+        add_gradients(self._policy, passes, config, clock, self._dropout_seed(update))
+        with clock.phase("optimizer"):
+            self._replicas.sum_gradients(self._optimizer.parameters.values())
+            return self._optimizer.clip(config.max_grad_norm)
 
     def _dropout_seed(self, update: int) -> int:
         seeds = np.random.SeedSequence([self._seed % 2**32, self.step_index, update])

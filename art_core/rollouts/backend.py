@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from art_core.config import StepConfig
+from art_core.config import SftConfig, StepConfig
 from art_core.trajectories import Completion, TrajectoryGroup
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from art_core.rollouts.model import Model, TrainableModel
     from art_core.runs import RunDirectory
 
@@ -114,4 +116,36 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Stop serving and let go of the run directories."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftProgress:
+    """How far learning from examples has come."""
+
+    done: int
+    """Optimizer updates, of ``total``."""
+    total: int
+    loss: float
+    """Mean cross-entropy of the newest batch, in nats per trained token."""
+
+
+OnSftProgress = Callable[[SftProgress], None]
+
+
+@runtime_checkable
+class LearnsFromExamples(Protocol):
+    """A backend that can give a model a warm start."""
+
+    async def train_sft(
+        self,
+        model: TrainableModel[Any],
+        examples: str | Path,
+        config: SftConfig | None = None,
+        *,
+        validation: str | Path | None = None,
+        on_progress: OnSftProgress | None = None,
+    ) -> TrainResult:
+        """Learn from a file of conversations. All of it is one step of the run; the new
+        adapter is live when it returns."""
         ...
