@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from art_core.gateway import GatewayServer
     from art_core.rollouts.preflight_report import StepCost
     from art_core.sft.reading import ExampleSource
+    from art_core.sft.teacher import Teacher
 
 ROOT_VARIABLE = "ART_ROOT"
 DEFAULT_ROOT = ".art"
@@ -95,6 +96,7 @@ class LocalBackend:
         self._bases: dict[str, Base] = {}
         self._models: dict[str, TrainedModel] = {}
         self._runs: dict[tuple[str, str], RunDirectory] = {}
+        self._teacher: tuple[tuple[str, Path | None], Teacher] | None = None
         self._registering = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -201,6 +203,32 @@ class LocalBackend:
         trained = self._trained(model)
         return await trained.train_sft(examples, validation, config or SftConfig(), on_progress)
 
+    async def distil(
+        self,
+        model: TrainableModel[Any],
+        groups: Sequence[TrajectoryGroup],
+        teacher: str,
+        config: StepConfig | None = None,
+        *,
+        teacher_adapter: Path | None = None,
+    ) -> TrainResult:
+        """One step of on-policy distillation: each sampled token is marked by a local teacher.
+
+        Rewards don't matter. The step goes down the reverse KL divergence from the policy
+        to the teacher (see `art_core.sft.teacher`).
+
+        Args:
+            teacher: a base model with the policy's vocabulary.
+            teacher_adapter: folder of a PEFT adapter of it.
+
+        Raises:
+            ConfigError: the teacher has another vocabulary, or isn't there.
+            TrajectoryError: a group was trained on before, or nothing was recorded.
+        """
+        trained = self._trained(model)
+        opened = await asyncio.to_thread(self._open_teacher, teacher, teacher_adapter)
+        return await trained.distil(groups, opened, config or StepConfig())
+
     async def log(
         self, model: Model[Any], groups: Sequence[TrajectoryGroup], *, split: str
     ) -> None:
@@ -265,6 +293,19 @@ class LocalBackend:
                 folder=self.root / ENGINE_FOLDER,
             )
         return self._bases[files.digest]
+
+    def _open_teacher(self, spec: str, adapter: Path | None) -> Teacher:
+        """The newest one is kept: a loop asks for the same one in each step."""
+        from art_core.sft.teacher import Teacher
+        from art_core.weights.loading import load
+
+        files = resolve(spec, on_progress=self._on_progress)
+        key = (files.digest, adapter)
+        if self._teacher is None or self._teacher[0] != key:
+            base = self._bases.get(files.digest)
+            weights = base.weights if base else load(files, dtype=self._dtype, device=self._device)
+            self._teacher = (key, Teacher(weights, adapter))
+        return self._teacher[1]
 
     def _open_gateway(self) -> GatewayServer:
         from art_core.gateway import GatewayServer

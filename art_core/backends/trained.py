@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from art_core.backends.base import Base
@@ -14,7 +14,7 @@ from art_core.backends.warm_start import read_examples
 from art_core.config import SftConfig, StepConfig
 from art_core.engines.protocol import AdapterRef
 from art_core.gateway import GatewayServer, Policy
-from art_core.grpo import GRPOTrainer, StepMetrics
+from art_core.grpo import GRPOTrainer
 from art_core.rollouts.attempts import to_its_end
 from art_core.rollouts.backend import OnSftProgress, TrainResult
 from art_core.rollouts.model import TrainableModel
@@ -25,6 +25,7 @@ from art_core.runs.records import RecordStore
 from art_core.sft.reading import ExampleSource
 from art_core.sft.run import SftRun
 from art_core.sft.session import learn, shown
+from art_core.sft.teacher import Teacher, distil
 from art_core.trajectories import TrajectoryGroup
 
 logger = logging.getLogger(__name__)
@@ -107,8 +108,29 @@ class TrainedModel:
                 run = await asyncio.to_thread(
                     SftRun, trainer, read.data, config, folder, self.run.identity.run_id
                 )
-                metrics = await learn(run, tell)
+                async with self._base.training():
+                    metrics = await learn(run, tell)
             return await to_its_end(self._commit_sft(run, trainer, metrics))
+
+    async def distil(
+        self, groups: Sequence[TrajectoryGroup], teacher: Teacher, config: StepConfig
+    ) -> TrainResult:
+        """One step towards a teacher, on what the policy has sampled."""
+        self.run.check_untrained(groups)
+        teacher.check_speaks(self._base.weights.tokenizer)
+        async with self._training:
+            return await to_its_end(self._distil(groups, teacher, config))
+
+    async def _distil(
+        self, groups: Sequence[TrajectoryGroup], teacher: Teacher, config: StepConfig
+    ) -> TrainResult:
+        def step(trainer: GRPOTrainer) -> dict[str, float]:
+            return distil(trainer, groups, teacher, config)
+
+        async with self._base.training():
+            checkpoint, metrics = await asyncio.to_thread(self._step_and_commit, groups, step)
+        await self._publish(checkpoint)
+        return TrainResult(step=checkpoint.step, metrics=metrics)
 
     async def measure(self, group: TrajectoryGroup, config: StepConfig) -> StepCost:
         """What a step on one group takes; trains nothing."""
@@ -123,24 +145,23 @@ class TrainedModel:
     ) -> TrainResult:
         async with self._base.training():
             checkpoint, metrics = await asyncio.to_thread(
-                self._step_and_commit, groups, config, played
+                self._step_and_commit, played, lambda trainer: trainer.step(groups, config).flat()
             )
         await self._publish(checkpoint)
-        return TrainResult(step=checkpoint.step, metrics=metrics.flat())
+        return TrainResult(step=checkpoint.step, metrics=metrics)
 
     def _step_and_commit(
         self,
-        groups: Sequence[TrajectoryGroup],
-        config: StepConfig,
         played: Sequence[TrajectoryGroup],
-    ) -> tuple[Checkpoint, StepMetrics]:
+        step: Callable[[GRPOTrainer], dict[str, float]],
+    ) -> tuple[Checkpoint, dict[str, float]]:
         trainer = self._trainer or self._resume_trainer()
         # Until the checkpoint is there the trainer is ahead of the disk: after a failure
         # the next step starts again from the last checkpoint.
         self._trainer = None
-        metrics = trainer.step(groups, config)
+        metrics = step(trainer)
         checkpoint = self.run.commit(
-            trainer.step_index, trainer.save, groups=played, metrics=metrics.flat()
+            trainer.step_index, trainer.save, groups=played, metrics=metrics
         )
         self._trainer = trainer
         return checkpoint, metrics

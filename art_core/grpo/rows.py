@@ -83,14 +83,19 @@ def collect(groups: Sequence[TrajectoryGroup], advantage: AdvantageName) -> Batc
             flat += 1
             continue
         for trajectory, value in zip(trajectories, ADVANTAGES[advantage](rewards), strict=True):
-            new_rows = [
-                row
-                for history in _histories(trajectory)
-                if (row := _row(history, len(rollouts))) is not None
-            ]
-            rows += new_rows
+            rows += trajectory_rows(trajectory, len(rollouts))
             rollouts.append(Rollout(trajectory, group_index, value))
     return Batch(rollouts, rows, flat)
+
+
+def trajectory_rows(trajectory: Trajectory, rollout: int) -> list[Row]:
+    """The rows of a recorded trajectory, the batch's number ``rollout``.
+
+    Raises:
+        TrajectoryError: see `collect`.
+    """
+    rows = (_row(history, rollout) for history in _histories(trajectory))
+    return [row for row in rows if row is not None]
 
 
 def _reward(trajectory: Trajectory, group: TrajectoryGroup) -> float:

@@ -10,6 +10,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import TaskID
 
+from art_core.rollouts.backend import OnSftProgress, SftProgress
 from art_core.rollouts.progress import ProgressWatcher, Tally, Watcher, new_progress
 from art_core.rollouts.report import TrainReport
 from art_core.runs import own_metrics
@@ -56,6 +57,24 @@ class LoopDisplay:
         finally:
             self._progress.remove_task(task)
 
+    @contextmanager
+    def learning(self) -> Generator[OnSftProgress]:
+        """A bar for the updates of the warm start."""
+        task = self._progress.add_task("learning from examples", total=None, figures="")
+
+        def show(progress: SftProgress) -> None:
+            self._progress.update(
+                task,
+                total=progress.total,
+                completed=progress.done,
+                figures=f"loss {progress.loss:.4f}",
+            )
+
+        try:
+            yield show
+        finally:
+            self._progress.remove_task(task)
+
     def step_done(self, step: int, metrics: Mapping[str, float]) -> None:
         """A line on a finished step."""
         self._progress.update(self._overall, completed=step)
@@ -92,6 +111,8 @@ def _figures(metrics: Mapping[str, float]) -> str:
             ("groups_without_spread", "no spread {:.0%}"),
             ("rollouts_failed", "failed {:.0f}"),
             ("loss", "loss {:.4f}"),
+            ("sft/last_loss", "loss on examples {:.4f}"),
+            ("sft/validation_loss", "held out {:.4f}"),
             ("seconds_gathering", "gathered in {:.1f} s"),
             ("seconds_training", "trained in {:.1f} s"),
         )

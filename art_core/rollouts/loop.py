@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from art_core.config import TrainConfig
-from art_core.errors import MissingExtraError, TrainingError
+from art_core.errors import ConfigError, MissingExtraError, TrainingError
+from art_core.rollouts.backend import LearnsFromExamples
 from art_core.rollouts.display import LoopDisplay
 from art_core.rollouts.gathering import LoopGatherer
 from art_core.rollouts.model import TrainableModel
@@ -47,6 +48,8 @@ async def train(
     after it had finished. Cancellation, Ctrl-C and SIGTERM stop it so; a training step
     that is under way is finished first.
 
+    With ``config.warm_start`` the model first learns from examples, as step 1.
+
     Args:
         play: plays a scenario inside ``model.rollout(scenario)`` and returns the trajectory.
         scenarios: anything that can be written as JSON: dictionaries, strings,
@@ -62,7 +65,8 @@ async def train(
         RewardError: a trajectory has no reward; names its rollout.
         TooManyFailuresError: more rollouts failed than ``config.max_exceptions``, or all.
         RunMismatchError: the run was begun with other settings.
-        ConfigError: the model isn't registered.
+        ConfigError: the model isn't registered, or its backend can't make a warm start.
+        ExampleError: the examples of the warm start can't be learned from.
     """
     config = config or TrainConfig()
     checked = check_scenarios(scenarios, "scenarios")
@@ -108,11 +112,12 @@ class _Loop:
 
     async def run(self) -> TrainReport:
         started = time.monotonic()
+        await self._warm_start()
         done = await self._model.get_step()
         for step in range(done + 1, self._config.steps + 1):
             await self._evaluate_if_due(step - 1)
             await self._step(step)
-        await self._evaluate_if_due(await self._model.get_step(), last=True)
+        await self._evaluate_if_due(await self._model.get_step(), always=True)
         return TrainReport(
             run_path=self._run.path,
             plot_path=await self._draw(),
@@ -120,6 +125,31 @@ class _Loop:
             seconds=time.monotonic() - started,
             rows=self._run.metrics.read(),
         )
+
+    async def _warm_start(self) -> None:
+        """Learn from examples as step 1, unless that was done; measured before and after."""
+        warm_start = self._config.warm_start
+        if warm_start is None:
+            return
+        if await self._model.get_step() == 0:
+            backend = self._model.backend()
+            if not isinstance(backend, LearnsFromExamples):
+                raise ConfigError(
+                    f"warm_start is set, and {type(backend).__name__} can't learn from examples",
+                    "Use a LocalBackend, or leave warm_start out.",
+                )
+            await self._evaluate_if_due(0)
+            with self._display.learning() as on_progress:
+                await backend.train_sft(
+                    self._model,
+                    warm_start.examples,
+                    warm_start.sft,
+                    validation=warm_start.validation,
+                    on_progress=on_progress,
+                )
+            self._display.step_done(1, self._metrics(1, TRAIN_SPLIT))
+        if await self._model.get_step() == 1:
+            await self._evaluate_if_due(1, always=True)
 
     async def _step(self, step: int) -> None:
         gathering = time.monotonic()
@@ -150,8 +180,8 @@ class _Loop:
             if inspect.isawaitable(told):
                 await told
 
-    async def _evaluate_if_due(self, step: int, *, last: bool = False) -> None:
-        due = last or step % self._config.eval_every == 0
+    async def _evaluate_if_due(self, step: int, *, always: bool = False) -> None:
+        due = always or step % self._config.eval_every == 0
         if not due or not self._gatherer.validation or self._metrics(step, VALIDATION_SPLIT):
             return
         groups = await self._gatherer.evaluation(step)
