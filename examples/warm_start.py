@@ -31,10 +31,23 @@ from art_core.rollouts import TrainReport
 from art_core.sft.demonstrations import demonstrated
 
 SYSTEM = "You work in a shop. Use the tools, then answer in one short sentence."
-GOODS = "lamp chair sofa desk mirror rug clock vase shelf stool bench kettle".split()
-HELD_OUT_GOODS = "table pillow curtain candle basket mug".split()
-TOWNS = "Oslo Paris Rome Berlin Madrid Vienna Dublin Prague".split()
-HELD_OUT_TOWNS = "Lisbon Athens Warsaw Zurich".split()
+GOODS = [
+    "lamp",
+    "chair",
+    "sofa",
+    "desk",
+    "mirror",
+    "rug",
+    "clock",
+    "vase",
+    "shelf",
+    "stool",
+    "bench",
+    "kettle",
+]
+HELD_OUT_GOODS = ["table", "pillow", "curtain", "candle", "basket", "mug"]
+TOWNS = ["Oslo", "Paris", "Rome", "Berlin", "Madrid", "Vienna", "Dublin", "Prague"]
+HELD_OUT_TOWNS = ["Lisbon", "Athens", "Warsaw", "Zurich"]
 CURRENCIES = {"euros": "EUR", "dollars": "USD", "pounds": "GBP", "yen": "JPY"}
 QUANTITIES = {"one": 1, "two": 2, "three": 3, "four": 4, "half a dozen": 6, "a dozen": 12}
 

@@ -205,8 +205,8 @@ def _keys(example: Example) -> frozenset[str]:
 def _folded(message: Message) -> str:
     """What a message says, without ids, case and blanks."""
     role, name, text, calls, _ = json.loads(canonical_key(message))
-    said: list[Any] = [role, name, text, [call[1:] for call in calls]]
-    return " ".join(json.dumps(said).casefold().replace("\\n", " ").split())
+    said: list[Any] = [role, name, " ".join(text.split()), [call[1:] for call in calls]]
+    return json.dumps(said).casefold()
 
 
 def _apply_policy(prepares: Prepares, config: SftConfig) -> None:
