@@ -4,7 +4,7 @@
 
 A small shop's assistant must call the right one of three tools with the right arguments,
 and then say what the tool found. The embedded 135M model can't do that at all, so rewards
-alone would teach it nothing: all its rollouts fail alike. Forty demonstrations, played by a
+alone would teach it nothing: all its rollouts fail alike. Eighty demonstrations, played by a
 script, open the door; reinforcement learning on other questions goes on from there.
 
 Prints, and draws into ``warm_start.png``, the share of held-out questions (other goods,
@@ -203,7 +203,7 @@ async def run(seed: int, settings: argparse.Namespace) -> TrainReport:
         root / f"demonstrations-seed{seed}.jsonl",
         scripted,
         questions(settings.demonstrations, 1000 + seed),
-        sft=SftConfig(epochs=2, batch_size=8, learning_rate=1e-3, seed=seed),
+        sft=SftConfig(epochs=2, batch_size=8, learning_rate=3e-3, seed=seed),
     )
     config = art.TrainConfig(
         warm_start=warm_start,
@@ -252,8 +252,8 @@ def draw(results: list[tuple[float, float, float]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="SFT on a few demonstrations, then RL.")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--demonstrations", type=int, default=40)
-    parser.add_argument("--rl-steps", type=int, default=6)
+    parser.add_argument("--demonstrations", type=int, default=80)
+    parser.add_argument("--rl-steps", type=int, default=5)
     parser.add_argument("--held-out", type=int, default=48)
     parser.add_argument("--root", type=Path, default=Path(".art"))
     settings = parser.parse_args()

@@ -101,7 +101,9 @@ class TrainedModel:
                     read_examples, self._base, self.records, examples, validation, config
                 )
                 for side, report in read.reports:
-                    logger.info("%s: %s", side, "; ".join(report.lines()))
+                    notable = report.problems or report.duplicates
+                    level = logging.WARNING if notable else logging.INFO
+                    logger.log(level, "%s: %s", side, "\n".join(report.lines()))
                 trainer = self._trainer or await asyncio.to_thread(self._resume_trainer)
                 self._trainer = None
                 folder = self.run.path / SFT_FOLDER / step_name(trainer.step_index + 1)

@@ -21,6 +21,7 @@ BUILT_IN = {
     "demo": "art_core.cli.demo:demo",
     "check": "art_core.cli.check:check",
     "doctor": "art_core.cli.doctor:doctor",
+    "sft": "art_core.cli.sft:sft",
     "runs": "art_core.cli.runs:app",
     "models": "art_core.cli.models:app",
 }
