@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from art_core.config import StepConfig
 from art_core.errors import ConfigError, TrajectoryError
@@ -38,13 +39,7 @@ class Teacher:
         model = weights.new_model()
         self._policy = Policy(model)
         if adapter is not None:
-            try:
-                PeftModel.from_pretrained(model, str(adapter), is_trainable=False)
-            except (OSError, ValueError, RuntimeError) as error:
-                raise ConfigError(
-                    f"the teacher's adapter is {adapter}: {error}",
-                    "Give the folder of a PEFT adapter of the teacher's base model.",
-                ) from error
+            _attach(model, adapter)
         self._policy.weights_attached()
 
     def check_speaks(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -125,3 +120,16 @@ def sampled_batch(groups: Sequence[TrajectoryGroup]) -> Batch:
         )
     rollouts = [Rollout(trajectory, index, 1.0) for index, trajectory in trajectories]
     return Batch(rollouts, rows, groups_without_spread=0)
+
+
+def _attach(model: PreTrainedModel, adapter: Path) -> None:
+    with warnings.catch_warnings():
+        # PEFT reads a property that transformers has renamed.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        try:
+            PeftModel.from_pretrained(model, str(adapter), is_trainable=False)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ConfigError(
+                f"the teacher's adapter is {adapter}: {error}",
+                "Give the folder of a PEFT adapter of the teacher's base model.",
+            ) from error

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-
-def art(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "art_core.cli.main", *map(str, words)],
-        capture_output=True, text=True, timeout=240, cwd=cwd, check=False,
-    )  # fmt: skip
+from tests.art_core.cli.conftest import RunArt
 
 
 def line(question: str, *answers: str) -> dict[str, Any]:
@@ -32,15 +25,15 @@ def examples(tmp_path: Path) -> Path:
 
 
 def test_bad_lines_are_named_and_nothing_is_trained(
-    examples: Path, tmp_path: Path, tiny_model_folder: Path
+    art: RunArt, examples: Path, tmp_path: Path, tiny_model_folder: Path
 ) -> None:
-    done = art("sft", examples, "--base-model", tiny_model_folder, cwd=tmp_path)
+    done = art("sft", str(examples), "--base-model", str(tiny_model_folder))
     assert done.returncode == 1
     assert "error:" in done.stderr
     assert "train.jsonl:7 is unanswered" in done.stderr
     assert not (tmp_path / ".art").exists()
     checked = art(
-        "sft", examples, "--base-model", tiny_model_folder, "--skip-bad", "--check", cwd=tmp_path
+        "sft", str(examples), "--base-model", str(tiny_model_folder), "--skip-bad", "--check"
     )
     assert checked.returncode == 0, checked.stderr
     assert "training: 7 examples" in checked.stderr
@@ -49,14 +42,14 @@ def test_bad_lines_are_named_and_nothing_is_trained(
 
 
 def test_it_learns_and_says_where_the_result_is(
-    examples: Path, tmp_path: Path, tiny_model_folder: Path
+    art: RunArt, examples: Path, tmp_path: Path, tiny_model_folder: Path
 ) -> None:
     held_out = tmp_path / "held-out.jsonl"
     held_out.write_text(json.dumps(line("Say 50", "It is 50")) + "\n")
     done = art(
-        "sft", examples, "--skip-bad", "--base-model", tiny_model_folder, "--epochs", 2,
-        "--batch-size", 4, "--learning-rate", 0.01, "--validation", held_out, "--json",
-        "--name", "bot", "--project", "shop", cwd=tmp_path,
+        "sft", str(examples), "--skip-bad", "--base-model", str(tiny_model_folder), "--epochs", "2",
+        "--batch-size", "4", "--learning-rate", "0.01", "--validation", str(held_out), "--json",
+        "--name", "bot", "--project", "shop",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
