@@ -58,6 +58,7 @@ class Completing:
                 events = self.client.stream(serving.url, body)
                 async with aclosing(events):
                     async for event in events:
+                        self.supervisor.check_open()
                         piece = read_piece(event, self.sampling.top_logprobs)
                         tokens += piece.token_ids
                         reason = _reason(piece)
@@ -88,6 +89,7 @@ class Completing:
         events = self.client.stream(serving.url, body)
         async with aclosing(events):
             async for event in events:
+                self.supervisor.check_open()
                 pieces.append(read_piece(event, top))
         reason = _reason(pieces[-1]) if pieces else None
         if reason is None:

@@ -130,6 +130,11 @@ class Supervisor:
         """A request failed: look at the server now."""
         self._wake.set()
 
+    def check_open(self) -> None:
+        """Raises EngineDiedError: it is being stopped."""
+        if self._stopping.is_set():
+            raise _closed()
+
     def stop(self) -> None:
         """Stop watching, and stop the server if it is ours. May be called twice."""
         self._stopping.set()
@@ -138,7 +143,7 @@ class Supervisor:
             self._thread.join()
         self._server.stop()
         self._client.close()
-        self._give_up(EngineDiedError("the engine was closed"))
+        self._give_up(_closed())
 
     def _run(self) -> None:
         failures = 0
@@ -262,3 +267,7 @@ class Supervisor:
                     return  # the first reason is the one that counts
                 self._state = Future()
             self._state.set_exception(error)
+
+
+def _closed() -> EngineDiedError:
+    return EngineDiedError("the engine was closed")
