@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """A model that never succeeds learns a tool from a few examples, and the rest by reward.
 
     python examples/warm_start.py --seeds 3

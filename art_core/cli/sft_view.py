@@ -1,5 +1,6 @@
 """What ``art sft`` does and shows."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 

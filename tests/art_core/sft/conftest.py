@@ -1,3 +1,5 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 """Conversations, formats and tiny models to learn them with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: reportUnknownVariableType=false
 """Warm starts on a real backend: the run, its checkpoints, and what comes after."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """Demonstrations, and a teacher that marks what the policy has sampled."""
 
 from __future__ import annotations
@@ -116,15 +117,16 @@ async def test_the_policy_is_drawn_to_its_teacher(
     adapter = backend.run_directory(teacher).checkpoints.get(1).path
     config = art.StepConfig(learning_rate=2e-2)
     apart: list[float] = []
+    groups = [await rollouts(student, 8)]
     for step in range(1, 9):
-        group = await rollouts(student, 8)
-        result = await backend.distil(student, [group], base, config, teacher_adapter=adapter)
+        result = await backend.distil(student, groups[-1:], base, config, teacher_adapter=adapter)
+        groups.append(await rollouts(student, 8))
         assert result.step == step
         apart.append(result.metrics["distil/reverse_kl"])
     assert apart[0] > 0
     assert apart[-1] < 0.5 * apart[0]
     with pytest.raises(TrajectoryError, match="was trained on"):
-        await backend.distil(student, [group], base, config)
+        await backend.distil(student, groups[:1], base, config)
 
 
 async def test_the_base_itself_has_nothing_to_teach_the_base(

@@ -209,7 +209,11 @@ def test_an_answer_that_histories_share_is_learned_once(
     read: Read, smollm2_chat: TemplateFormat
 ) -> None:
     messages = chat("a", "b", "c", "d")["messages"]
-    other = [*messages[:2], {"role": "user", "content": "e"}, {"role": "assistant", "content": "f"}]
+    other: list[Any] = [
+        *messages[:2],
+        {"role": "user", "content": "e"},
+        {"role": "assistant", "content": "f"},
+    ]
     trajectory = art.Trajectory(
         messages_and_choices=messages,
         tools=[TOOL],

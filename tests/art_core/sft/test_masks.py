@@ -172,9 +172,15 @@ def test_a_template_that_drops_reasoning_gives_a_row_for_each_prompt(
 
 def test_weights_choose_the_answers(smollm2_chat: TemplateFormat, make_conversation: Any) -> None:
     example = make_conversation(4)
-    both = token_rows(smollm2_chat, example["messages"], example["tools"], [0, 1, 0, 1])
-    last = token_rows(smollm2_chat, example["messages"], example["tools"], [0, 0, 0, 1])
-    first = token_rows(smollm2_chat, example["messages"], example["tools"], [0, 1, 0, 0])
+    both = token_rows(
+        smollm2_chat, example["messages"], example["tools"], [False, True, False, True]
+    )
+    last = token_rows(
+        smollm2_chat, example["messages"], example["tools"], [False, False, False, True]
+    )
+    first = token_rows(
+        smollm2_chat, example["messages"], example["tools"], [False, True, False, False]
+    )
     ((start, middle), (again, end)) = spans(both[0])
     assert last[0].token_ids == both[0].token_ids
     assert spans(last[0]) == [(again, end)]

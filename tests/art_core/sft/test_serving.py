@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import openai
 import pytest
@@ -53,9 +53,8 @@ def play(bench: Bench, messages: list[Any], tools: list[Any] | None) -> str:
                 continue
             said = bench.chat.answer(messages[:at], message, tools)
             bench.do(*([token] for token in said))
-            reply = client.chat.completions.create(
-                model="m", messages=sent, **({"tools": cast("Any", tools)} if tools else {})
-            )
+            create: Any = client.chat.completions.create
+            reply = create(model="m", messages=sent, **({"tools": tools} if tools else {}))
             answer = reply.choices[0].message
             sent.append(answer.model_dump(exclude_none=True))
             for given, made in zip(
