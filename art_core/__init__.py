@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from art_core.backends.local import LocalBackend as LocalBackend
     from art_core.config import CaptureConfig as CaptureConfig
     from art_core.config import LoraConfig as LoraConfig
+    from art_core.config import SftConfig as SftConfig
     from art_core.config import StepConfig as StepConfig
     from art_core.config import TrainConfig as TrainConfig
+    from art_core.config import WarmStart as WarmStart
     from art_core.errors import ArtError as ArtError
     from art_core.rollouts import Backend as Backend
     from art_core.rollouts import Model as Model
@@ -36,7 +38,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "art_core.backends.local": ("LocalBackend",),
-    "art_core.config": ("CaptureConfig", "LoraConfig", "StepConfig", "TrainConfig"),
+    "art_core.config": (
+        "CaptureConfig",
+        "LoraConfig",
+        "SftConfig",
+        "StepConfig",
+        "TrainConfig",
+        "WarmStart",
+    ),
     "art_core.errors": ("ArtError",),
     "art_core.rollouts": (
         "Backend",
@@ -72,6 +81,7 @@ __all__ = [
     "LocalBackend",
     "LoraConfig",
     "Model",
+    "SftConfig",
     "StepConfig",
     "TrainConfig",
     "TrainResult",
@@ -79,6 +89,7 @@ __all__ = [
     "Trajectory",
     "TrajectoryGroup",
     "TrajectoryStatus",
+    "WarmStart",
     "__version__",
     "check",
     "gather_trajectories",

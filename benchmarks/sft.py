@@ -24,7 +24,7 @@ from typing import Any
 from datasets import Dataset
 from jinja2 import TemplateError
 from peft import LoraConfig as PeftLora
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from trl import SFTConfig as TrlConfig
 from trl import SFTTrainer
 
@@ -130,6 +130,7 @@ def seconds_of_trl(weights: BaseWeights, examples: Sequence[Prepared]) -> tuple[
             processing_class=weights.tokenizer,
             callbacks=[clock],
         )
+        trainer.remove_callback(PrinterCallback)  # it prints to where the figures go
         trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     return clock.seconds[-1], float(losses[0])

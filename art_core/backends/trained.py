@@ -23,7 +23,7 @@ from art_core.runs import Checkpoint, RunDirectory
 from art_core.runs.names import step_name
 from art_core.runs.records import RecordStore
 from art_core.sft.reading import ExampleSource
-from art_core.sft.run import SftRun
+from art_core.sft.run import SftRun, remove_progress
 from art_core.sft.session import learn, shown
 from art_core.sft.teacher import Teacher, distil
 from art_core.trajectories import TrajectoryGroup
@@ -107,6 +107,9 @@ class TrainedModel:
                 trainer = self._trainer or await asyncio.to_thread(self._resume_trainer)
                 self._trainer = None
                 folder = self.run.path / SFT_FOLDER / step_name(trainer.step_index + 1)
+                for earlier in folder.parent.glob("*"):
+                    if earlier != folder:  # its process died before it had cleaned up
+                        remove_progress(earlier)
                 run = await asyncio.to_thread(
                     SftRun, trainer, read.data, config, folder, self.run.identity.run_id
                 )

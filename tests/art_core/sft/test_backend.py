@@ -103,6 +103,9 @@ async def test_a_new_process_goes_on_from_its_checkpoint(
             model = art.TrainableModel(name="b", project="p", base_model=str(tiny_model_folder))
             await model.register(backend)
             assert (await backend.train_sft(model, TRAINING, QUICK)).step == step
+            leftover = backend.run_directory(model).path / "sft" / "00001" / "progress"
+            assert not leftover.exists()
+            leftover.mkdir()  # as a process leaves it that is killed right after its commit
 
 
 async def test_the_policys_own_rollouts_are_learned_in_their_own_tokens(
