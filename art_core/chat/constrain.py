@@ -77,7 +77,7 @@ class AnswerGrammars:
         return "\n".join([start, *rules, *thinking])
 
     def _calls(self, tools: Sequence[Tool], several: bool) -> Iterator[str]:
-        examples = [self._example(str(_function(tool)["name"]), tools) for tool in tools]
+        examples = [self._example(str(_function(tool)["name"]), (tool,)) for tool in tools]
         lead, between = examples[0].lead, examples[0].between
         calls = " | ".join(f"call_{index}" for index in range(len(tools)))
         more = ""

@@ -8,7 +8,8 @@ whatever a client did to ours before sending it back.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -35,7 +36,7 @@ def normalise_tools(tools: Sequence[Tool] | None) -> list[Tool]:
     """Tools as chat templates expect them; a missing description or schema is filled in empty.
 
     Raises:
-        ChatError: a tool that isn't a function, or has no name.
+        ChatError: a tool that isn't a function, or has no name, or parameters that aren't a schema.
     """
     return [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools or [])]
 
@@ -81,18 +82,18 @@ def _same_numbers(value: Any) -> Any:
 
 def _results_in_call_order(turns: Sequence[Turn]) -> list[Turn]:
     ordered: list[Turn] = []
-    calls: tuple[Call, ...] = ()
+    calls = _Unanswered(())
     block: list[tuple[int, Turn]] = []  # the results that follow one assistant turn, with places
     for index, turn in enumerate(turns):
         if turn.role == "tool":
-            place = _answered_call(turn, calls, taken=[at for at, _ in block], index=index)
-            name = turn.name or calls[place].name
-            call_id = turn.call_id or calls[place].id
+            place = calls.answered_by(turn, index)
+            call = calls.calls[place]
+            name, call_id = turn.name or call.name, turn.call_id or call.id
             block.append((place, replace(turn, name=name, call_id=call_id)))
             continue
         ordered += _sorted_block(block)
         block = []
-        calls = turn.calls if turn.role == "assistant" else calls
+        calls = _Unanswered(turn.calls if turn.role == "assistant" else calls.calls)
         ordered.append(turn)
     return ordered + _sorted_block(block)
 
@@ -101,23 +102,45 @@ def _sorted_block(block: Iterable[tuple[int, Turn]]) -> list[Turn]:
     return [turn for _, turn in sorted(block, key=lambda item: item[0])]
 
 
-def _answered_call(turn: Turn, calls: Sequence[Call], *, taken: list[int], index: int) -> int:
-    """The place of the call that a tool result answers: by id, else by name, else the next."""
-    free = [place for place in range(len(calls)) if place not in taken]
-    if turn.call_id is not None:
-        matching = [place for place, call in enumerate(calls) if call.id == turn.call_id]
-    elif turn.name is not None:
-        matching = [place for place in free if calls[place].name == turn.name]
-    else:
-        matching = free
-    matching = [place for place in matching if place in free] or matching
-    if not matching:
-        raise ChatError(
-            f"messages[{index}] is a tool result for {turn.call_id or turn.name or 'no call'!r}, "
-            "which the assistant message before it didn't call",
-            "Keep the assistant message with the tool calls in front of their results.",
-        )
-    return matching[0]
+class _Unanswered:
+    """The calls of one turn, and which of them await a result."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = calls
+        self._taken: set[int] = set()
+        self._waiting: dict[tuple[str, str | None], deque[int]] = {}
+        self._first_with_id: dict[str | None, int] = {}
+        for place, call in enumerate(calls):
+            for key in (("id", call.id), ("name", call.name), ("any", None)):
+                self._waiting.setdefault(key, deque()).append(place)
+            self._first_with_id.setdefault(call.id, place)
+
+    def answered_by(self, turn: Turn, index: int) -> int:
+        """The place of the call that a tool result answers: by id, else by name, else the next."""
+        if turn.call_id is not None:
+            place = self._next(("id", turn.call_id))
+            place = self._first_with_id.get(turn.call_id) if place is None else place
+        elif turn.name is not None:
+            place = self._next(("name", turn.name))
+        else:
+            place = self._next(("any", None))
+        if place is None:
+            raise ChatError(
+                f"messages[{index}] is a tool result for "
+                f"{turn.call_id or turn.name or 'no call'!r}, "
+                "which the assistant message before it didn't call",
+                "Keep the assistant message with the tool calls in front of their results.",
+            )
+        self._taken.add(place)
+        return place
+
+    def _next(self, key: tuple[str, str | None]) -> int | None:
+        waiting = self._waiting.get(key, deque())
+        while waiting:
+            place = waiting.popleft()
+            if place not in self._taken:
+                return place
+        return None
 
 
 def _tool(tool: object, where: str) -> Tool:
@@ -130,5 +153,9 @@ def _tool(tool: object, where: str) -> Tool:
         raise ChatError(f"{where} is {dict(fields)!r:.200}", "Tools must be functions with a name.")
     kept = {key: value for key, value in function.items() if value is not None and key != "type"}
     kept.setdefault("description", "")
-    kept.setdefault("parameters", {"type": "object", "properties": {}})
+    if not isinstance(kept.setdefault("parameters", {"type": "object", "properties": {}}), Mapping):
+        raise ChatError(
+            f"{where}.function.parameters is {kept['parameters']!r:.80}",
+            "It must be a JSON schema: an object.",
+        )
     return {"type": "function", "function": kept}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "developer", "user", "assistant", "tool")
+_DEEPEST = 100
+"""Nesting of JSON that templates and clients can be trusted to walk through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +40,33 @@ class Turn:
 
 
 def parse_json(text: str) -> Any:
-    """Parse strict JSON: no NaN or infinities.
+    """Parse strict JSON: no NaN or infinities, no halves of characters; nested 100 deep at most.
 
     Raises:
         ValueError: it isn't.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    if text.count("[") + text.count("{") > _DEEPEST and _depth(value) > _DEEPEST:
+        raise ValueError("nested too deeply")
+    # Python reads 1e999 as infinity, and \ud800 as a string that can't be sent anywhere.
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return value
+
+
+def _depth(value: Any) -> int:
+    depth = 0
+    level: list[Any] = [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [inner for item in level for inner in _items(item)]
+    return depth
+
+
+def _items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _refuse_constant(name: str) -> object:

@@ -22,7 +22,7 @@ from art_core.gateway.logprobs import chat_logprobs
 from art_core.gateway.problems import invalid
 from art_core.gateway.prompts import chat_prompt
 from art_core.gateway.sampling import sampling_of
-from art_core.gateway.serving import Order, respond, start_call
+from art_core.gateway.serving import Order, ordered, respond, start_call
 from art_core.trajectories import Completion, Message, Tool
 
 _UNCHANGING: dict[str, tuple[Any, ...]] = {
@@ -89,7 +89,8 @@ class ChatCompletions:
         body = await read_body(request, self._max_body_bytes)
         fields = read_fields(ChatFields, body, _UNCHANGING)
         caller = self._door.caller(request, fields.model)
-        call = await start_call(request, body, _order(fields, caller))
+        order = await ordered(body, _order, fields, caller)
+        call = await start_call(request, body, order)
         answer = _Answer(fields, call)
         if fields.stream:
             return EventStream(call, answer.events())

@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
+from pydantic_core import from_json
 
-from art_core.gateway.problems import Problem, invalid, problem_of_validation
+from art_core.gateway.problems import Problem, invalid, not_json, problem_of_validation
 
 HARMLESS = frozenset(
     {
@@ -25,6 +26,14 @@ HARMLESS = frozenset(
     }
 )
 """Accepted whatever they hold: they change accounting, caching or style hints, not the answer."""
+
+
+MOST_STOPS = 32
+LONGEST_STOP = 1000
+"""Characters. Each sampled token is looked at for each stop string."""
+_DEEPEST_BODY = 150
+_DEEPEST_JSON = 200
+"""What pydantic reads. Records and trajectories hold messages deeper in, and must be read too."""
 
 
 class StreamOptions(BaseModel):
@@ -53,7 +62,9 @@ class SamplingFields(BaseModel):
     repetition_penalty: Annotated[float, Field(gt=0)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = None
+    stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=1000)] | None = (
+        None
+    )
     logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
     return_token_ids: bool | None = None
 
@@ -62,6 +73,10 @@ class SamplingFields(BaseModel):
     def _stop_strings_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
         if stop is not None and (stop == "" or "" in list(stop)):
             raise ValueError("an empty string would stop everything")
+        if isinstance(stop, list) and len(stop) > MOST_STOPS:
+            raise ValueError(f"at most {MOST_STOPS} can be given")
+        if max(map(len, [stop] if isinstance(stop, str) else stop or ()), default=0) > LONGEST_STOP:
+            raise ValueError(f"a stop string has at most {LONGEST_STOP} characters")
         return stop
 
     @property
@@ -93,9 +108,25 @@ def read_fields(
         fields = kind.model_validate_json(body)
     except ValidationError as error:
         raise problem_of_validation(error, body) from error
+    _check_json(body)
     for name, value in (fields.model_extra or {}).items():
         _check_extra(name, value, unchanging)
     return fields
+
+
+def _check_json(body: bytes) -> None:
+    """Raises Problem: the body has numbers that JSON hasn't, or is nested too deeply."""
+    if b"NaN" in body or b"Infinity" in body:
+        try:
+            from_json(body, allow_inf_nan=False)
+        except ValueError as error:
+            raise not_json(str(error)) from error
+    if body.count(b"[") + body.count(b"{") > _DEEPEST_BODY:
+        levels = _DEEPEST_JSON - _DEEPEST_BODY
+        try:
+            from_json(b"[" * levels + body + b"]" * levels)
+        except ValueError as error:
+            raise not_json(f"nested more than {_DEEPEST_BODY} deep") from error
 
 
 def _check_extra(name: str, value: JsonValue, unchanging: Mapping[str, Collection[Any]]) -> None:

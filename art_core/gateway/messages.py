@@ -11,14 +11,14 @@ from starlette.responses import Response
 
 from art_core.gateway.access import Caller, Door
 from art_core.gateway.demands import Demands, schema_demanded, tools_demanded
-from art_core.gateway.fields import SamplingFields, read_fields
+from art_core.gateway.fields import LONGEST_STOP, MOST_STOPS, SamplingFields, read_fields
 from art_core.gateway.http import EventStream, read_body
 from art_core.gateway.messages_answer import MessagesAnswer, error_body
 from art_core.gateway.messages_input import Block, chat_messages, chat_tools, system_message
 from art_core.gateway.problems import invalid
 from art_core.gateway.prompts import chat_prompt
 from art_core.gateway.sampling import sampling_of
-from art_core.gateway.serving import Order, respond, start_call
+from art_core.gateway.serving import Order, ordered, respond, start_call
 
 _UNCHANGING: dict[str, tuple[Any, ...]] = {"container": (), "mcp_servers": ([],)}
 
@@ -30,14 +30,20 @@ class MessagesFields(SamplingFields):
     system: str | list[Block] | None = None
     tools: list[Block] | None = None
     tool_choice: dict[str, JsonValue] | None = None
-    stop_sequences: list[Annotated[str, Field(min_length=1)]] | None = None
+    stop_sequences: (
+        Annotated[
+            list[Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]],
+            Field(max_length=MOST_STOPS),
+        ]
+        | None
+    ) = None
     thinking: dict[str, JsonValue] | None = None
     """A budget, which these models don't know: they think or don't by themselves."""
     output_config: dict[str, JsonValue] | None = None
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
-        return tuple(self.stop_sequences or ())
+        return (*super().stop_strings, *(self.stop_sequences or ()))
 
     def demands(self) -> Demands:
         """Raises Problem: something is demanded that can't be."""
@@ -74,7 +80,8 @@ class Messages:
         body = await read_body(request, self._max_body_bytes)
         fields = read_fields(MessagesFields, body, _UNCHANGING)
         caller = self._door.caller(request, fields.model)
-        call = await start_call(request, body, _order(fields, caller))
+        order = await ordered(body, _order, fields, caller)
+        call = await start_call(request, body, order)
         answer = MessagesAnswer(call, fields.model)
         if fields.stream:
             return EventStream(call, answer.events(), error_body)

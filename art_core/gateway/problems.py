@@ -84,12 +84,15 @@ def invalid(param: str, message: str, code: str = "invalid_value") -> Problem:
     return Problem(status=400, message=f"{param}: {message}", param=param, code=code)
 
 
+def not_json(why: str) -> Problem:
+    return Problem(status=400, message=f"The request's body isn't JSON: {why}", code="invalid_json")
+
+
 def problem_of_validation(error: ValidationError, body: bytes) -> Problem:
     """The first thing that is wrong with a request's body."""
     first = error.errors(include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":
-        message = f"The request's body isn't JSON: {first['msg']}"
-        return Problem(status=400, message=message, code="invalid_json")
+        return not_json(first["msg"])
     if first["type"] == "missing":
         return invalid(_path(first["loc"]), "is missing", "missing_required_parameter")
     path = _path(_within(from_json(body), first["loc"]))

@@ -19,7 +19,7 @@ from art_core.gateway.prompts import chat_prompt
 from art_core.gateway.responses_answer import ResponsesAnswer
 from art_core.gateway.responses_input import Item, chat_tools, messages_of_input
 from art_core.gateway.sampling import sampling_of
-from art_core.gateway.serving import Order, respond, start_call
+from art_core.gateway.serving import Order, ordered, respond, start_call
 from art_core.trajectories import Completion, Message
 
 LOGPROBS = "message.output_text.logprobs"
@@ -87,7 +87,8 @@ class Responses:
         caller = self._door.caller(request, fields.model)
         kept = caller.policy.responses if caller.rollout is None else caller.rollout.responses
         conversation = _conversation(fields, kept)
-        call = await start_call(request, body, _order(fields, caller, conversation))
+        order = await ordered(body, _order, fields, caller, conversation)
+        call = await start_call(request, body, order)
 
         def keep(completion: Completion) -> None:
             if fields.store is not False:

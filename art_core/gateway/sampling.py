@@ -43,6 +43,7 @@ def sampling_of(
     """
     policy, rollout = caller.policy, caller.rollout
     check_tokens("logit_bias", fields.logit_bias or (), policy)
+    check_tokens("stop_token_ids", fields.stop_token_ids or (), policy)
     shared = SamplingParams(
         max_tokens=max_tokens,
         stop=fields.stop_strings,

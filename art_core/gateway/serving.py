@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -19,6 +20,9 @@ from art_core.gateway.prompts import Prompt
 from art_core.gateway.sampling import seeds
 from art_core.trajectories import Completion, SamplingParams
 
+_LONG_BODY = 100_000
+"""Bytes; rendered in some 20 ms."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -34,6 +38,14 @@ class Order:
     streamed: bool
     one_call: bool = False
     """An answer ends with its first tool call."""
+
+
+async def ordered(body: bytes, make: Callable[..., Order], *given: Any) -> Order:
+    """What ``make(*given)`` makes of a request, in another thread if there is much of it:
+    rendering and tokenizing a long conversation takes a while, in which others are served."""
+    if len(body) < _LONG_BODY:
+        return make(*given)
+    return await asyncio.to_thread(make, *given)
 
 
 async def start_call(request: Request, body: bytes, order: Order) -> Call:

@@ -20,7 +20,7 @@ from art_core.gateway.policy import Policy
 from art_core.gateway.prompts import Prompt
 from art_core.gateway.rollout import OpenRollout
 from art_core.gateway.sampling import check_tokens, sampling_of
-from art_core.gateway.serving import Order, respond, start_call
+from art_core.gateway.serving import Order, ordered, respond, start_call
 from art_core.trajectories import Completion
 
 _UNCHANGING: dict[str, tuple[Any, ...]] = {
@@ -59,7 +59,8 @@ class TextCompletions:
         body = await read_body(request, self._max_body_bytes)
         fields = read_fields(TextFields, body, _UNCHANGING)
         caller = self._door.caller(request, fields.model)
-        call = await start_call(request, body, _order(fields, caller))
+        order = await ordered(body, _order, fields, caller)
+        call = await start_call(request, body, order)
         answer = _Answer(fields, call)
         if fields.stream:
             return EventStream(call, answer.events())

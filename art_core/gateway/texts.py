@@ -22,7 +22,7 @@ class Texts:
 
     def find(self, prompt: str) -> tuple[Completion, str] | None:
         """The longest recorded text that ``prompt`` begins with, and what comes behind it."""
-        matching = [each for each in self._recorded.values() if prompt.startswith(each[0])]
+        matching = [each for each in list(self._recorded.values()) if prompt.startswith(each[0])]
         if not matching:
             return None
         text, parent = max(matching, key=lambda each: len(each[0]))
