@@ -57,16 +57,18 @@ def parse_json(text: str) -> Any:
 
 
 def _depth(value: Any) -> int:
-    depth = 0
+    depth = -1
     level: list[Any] = [value]
-    while level := [item for item in level if isinstance(item, dict | list)]:
+    while level:
         depth += 1
         level = [inner for item in level for inner in _items(item)]
     return depth
 
 
-def _items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).values()
+    return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
 def _refuse_constant(name: str) -> object:

@@ -50,6 +50,7 @@ async def with_openai(number: int, base_url: str, api_key: str) -> str:
 
 async def with_openai_streaming(number: int, base_url: str, api_key: str) -> str:
     messages: list[Any] = []
+    message: Any = None
     async with openai.AsyncOpenAI(base_url=base_url, api_key=api_key) as client:
         for question in questions(number):
             messages.append({"role": "user", "content": question})
@@ -58,7 +59,7 @@ async def with_openai_streaming(number: int, base_url: str, api_key: str) -> str
                 async with client.chat.completions.stream(
                     model="gpt-5", messages=messages, tools=[LOOK_UP]
                 ) as stream:
-                    message: Any = (await stream.get_final_completion()).choices[0].message
+                    message = (await stream.get_final_completion()).choices[0].message
                 messages.append(message)
                 calls = message.tool_calls or []
                 messages += [_result(call) for call in calls]
@@ -72,28 +73,31 @@ def _result(call: Any) -> dict[str, Any]:
 
 async def with_openai_parse(number: int, base_url: str, api_key: str) -> str:
     messages: list[Any] = []
+    message: Any = None
     async with openai.AsyncOpenAI(base_url=base_url, api_key=api_key) as client:
         for question in questions(number):
             messages.append({"role": "user", "content": question})
             answer = await client.chat.completions.parse(
                 model="gpt-5", messages=messages, response_format=Place
             )
-            message: Any = answer.choices[0].message
+            message = answer.choices[0].message
             messages.append(message.model_dump(mode="json", exclude={"parsed"}))
     return message.parsed.where
 
 
 async def with_openai_responses(number: int, base_url: str, api_key: str) -> str:
     tools: Any = [{"type": "function", "strict": None, **FUNCTION}]
-    previous: str | None = None
+    response: Any = None
     async with openai.AsyncOpenAI(base_url=base_url, api_key=api_key) as client:
         for question in questions(number):
             items: list[Any] = [{"role": "user", "content": question}]
             while items:
                 response = await client.responses.create(
-                    model="gpt-5", input=items, tools=tools, previous_response_id=previous
+                    model="gpt-5",
+                    input=items,
+                    tools=tools,
+                    previous_response_id=response and response.id,
                 )
-                previous = response.id
                 items = [
                     {
                         "type": "function_call_output",
@@ -152,6 +156,7 @@ async def with_openai_agents(number: int, base_url: str, api_key: str) -> str:
 
     agents.set_tracing_disabled(True)
     items: Any = []
+    result: Any = None
     async with openai.AsyncOpenAI(base_url=base_url, api_key=api_key) as client:
         model = agents.OpenAIResponsesModel(model="gpt-5", openai_client=client)
         agent = agents.Agent(
@@ -185,13 +190,13 @@ async def _pydantic_ai(number: int, base_url: str, api_key: str, kind: Any) -> s
     from pydantic_ai import Agent as PydanticAgent
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    history: Any = None
+    result: Any = None
     async with openai.AsyncOpenAI(base_url=base_url, api_key=api_key) as client:
         model = kind("gpt-5", provider=OpenAIProvider(openai_client=client))
         agent: Any = PydanticAgent(model, instructions="Be brief.", tools=[look_up])
         for question in questions(number):
+            history = result and result.all_messages()
             result = await agent.run(question, message_history=history)
-            history = result.all_messages()
     return str(result.output)
 
 
@@ -204,6 +209,7 @@ async def with_anthropic(number: int, base_url: str, api_key: str) -> str:
         }
     ]
     messages: list[Any] = []
+    answer: Any = None
     base_url = base_url.removesuffix("/v1")  # this library adds it
     async with anthropic.AsyncAnthropic(base_url=base_url, api_key=api_key) as client:
         for question in questions(number):
