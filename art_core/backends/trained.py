@@ -59,6 +59,7 @@ class TrainedModel:
         self._gateway.add_policy(
             Policy(
                 name=self.name,
+                project=self.run.identity.project,
                 chat=self._base.chat,
                 engine=self._base.engine,
                 records=self.records,

@@ -28,6 +28,8 @@ class Policy:
     chat: ChatFormat
     engine: InferenceEngine
     records: RecordStore
+    project: str | None = None
+    """It can be asked for as ``project/name``, too."""
     current: AdapterRef | None = None
     """What new rollouts are pinned to. None: the bare base model."""
     versions: dict[int, AdapterRef | None] = field(init=False)

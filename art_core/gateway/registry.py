@@ -43,14 +43,18 @@ class Registry:
         return policy
 
     def resolve(self, model: str) -> tuple[Policy, AdapterRef | None]:
-        """The policy and version behind ``name`` or ``name@step``.
+        """The policy and version behind ``name`` or ``name@step``, or ``project/`` and one.
 
         Raises:
             UnknownModelError: there is none; lists those there are.
         """
-        name, at, step = model.rpartition("@")
+        project, _, short = model.rpartition("/")
+        name, at, step = short.rpartition("@")
         with self._lock:
-            whole, pinned = self._policies.get(model), self._policies.get(name)
+            whole, pinned = self._policies.get(short), self._policies.get(name)
+        if project:
+            whole = whole if whole is not None and whole.project == project else None
+            pinned = pinned if pinned is not None and pinned.project == project else None
         if whole is not None:
             return whole, whole.current
         if at and pinned is not None and step.isdecimal() and int(step) in pinned.versions:

@@ -24,6 +24,9 @@ from art_core.trajectories import (
 if TYPE_CHECKING:
     from art_core.rollouts.model import TrainableModel
 
+OTHER_CALLS = "other_model_calls"
+"""Metadata: what other models were asked inside a rollout and answered. Never trained on."""
+
 NO_CALLS = "no model call reached this rollout"
 
 
@@ -50,7 +53,7 @@ async def run_rollout(
     trajectory.set_access(
         RolloutAccess(base_url=ticket.base_url, api_key=ticket.api_key, headers=ticket.headers)
     )
-    names = frozenset({model.name, model.get_inference_name()})
+    names = frozenset({model.name, model.get_inference_name(), f"{model.project}/{model.name}"})
     captured = Capture(ticket=ticket, config=capture, policy_names=names)
     try:
         async with capturing(captured):
@@ -64,6 +67,8 @@ async def run_rollout(
         trajectory.set_access(None)
         records = await to_its_end(backend.close_rollout(model, ticket.rollout_id))
         fill(trajectory, records)
+        if captured.answered:
+            trajectory.metadata[OTHER_CALLS] = [*captured.answered]
         if play is not None:
             play.observed.append(
                 ObservedRollout(

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from art_core.rollouts.capture.clients import DirectClients, HttpLibrary, installed_libraries
-from art_core.rollouts.capture.target import Capture, redirected_request
+from art_core.rollouts.capture.target import Capture, Elsewhere, redirected_request
 from art_core.rollouts.route import Route, current_router
 
 if TYPE_CHECKING:
@@ -74,8 +74,11 @@ class _Installation:
 
     def redirect(
         self, client: httpx.Client | httpx.AsyncClient, request: httpx.Request
-    ) -> tuple[httpx.Request, DirectClients] | None:
-        """What to send instead, and with which clients; None: leave it to the agent's own."""
+    ) -> tuple[httpx.Request, DirectClients] | Capture | None:
+        """What to send instead, and with which clients.
+
+        A capture: a model call that isn't its policy's, to be noted there. None: leave it alone.
+        """
         router = current_router.get()
         if router is None or client.is_closed:
             return None
@@ -88,6 +91,8 @@ class _Installation:
         path = capture.path_of(request)
         if path is None:
             return None
+        if isinstance(path, Elsewhere):
+            return capture
         capture.redirected += 1
         timeout = client.timeout.as_dict()
         instead = redirected_request(request, route.ticket, path, tags=route.tags, timeout=timeout)
@@ -116,8 +121,11 @@ class _Installation:
 
         def send(client: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
             redirected = self.redirect(client, request)
-            if redirected is None:
-                return original(client, request, **options)
+            if not isinstance(redirected, tuple):
+                response = original(client, request, **options)
+                if redirected is not None:
+                    redirected.keep_answer(request, response)
+                return response
             instead, clients = redirected
             stream = options.get("stream", False)
             return original(clients.sync(library), instead, stream=stream, auth=None)
@@ -131,8 +139,11 @@ class _Installation:
             client: httpx.AsyncClient, request: httpx.Request, **options: Any
         ) -> httpx.Response:
             redirected = self.redirect(client, request)
-            if redirected is None:
-                return await original(client, request, **options)
+            if not isinstance(redirected, tuple):
+                response = await original(client, request, **options)
+                if redirected is not None:
+                    redirected.keep_answer(request, response)
+                return response
             instead, clients = redirected
             stream = options.get("stream", False)
             return await original(clients.asynchronous(library), instead, stream=stream, auth=None)

@@ -7,7 +7,10 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
 
 from art_core.config import CaptureConfig
 from art_core.rollouts.backend import LOOPBACK, RolloutTicket
@@ -41,6 +44,12 @@ _DROPPED_HEADERS = frozenset(
 _KEPT_EXTENSIONS = frozenset({"timeout", "trace"})
 
 
+class Elsewhere(Enum):
+    """A model call that isn't the policy's."""
+
+    PASSES = "passes"
+
+
 @dataclass(slots=True, kw_only=True)
 class Capture:
     """What is captured for one open rollout, and what was seen."""
@@ -54,9 +63,13 @@ class Capture:
     """Calls sent to the rollout."""
     passed: Counter[str] = field(default_factory=Counter[str])
     """Model calls that went to hosts of their own, by host."""
+    answered: list[JsonValue] = field(default_factory=list["JsonValue"])
+    """What those were answered: ``host``, ``model``, ``status`` and ``answer``."""
 
-    def path_of(self, request: httpx.Request) -> str | None:
+    def path_of(self, request: httpx.Request) -> str | Elsewhere | None:
         """The path below the rollout's URL that ``request`` is to be sent to; None: leave it.
+
+        `Elsewhere`: leave it, and note what it is answered.
 
         ``request`` isn't attributed already.
         """
@@ -71,13 +84,28 @@ class Capture:
                 return path
         return self._pass(request)
 
+    def keep_answer(self, request: httpx.Request, response: httpx.Response) -> None:
+        """Note what a call that passed was answered; of a stream, only that there was one."""
+        try:
+            answer: JsonValue = response.json()
+        except (ValueError, RuntimeError):  # not JSON; or ResponseNotRead, of either library
+            answer = None
+        self.answered.append(
+            {
+                "host": request.url.host,
+                "model": _model_of(request),
+                "status": response.status_code,
+                "answer": answer,
+            }
+        )
+
     def is_attributed(self, request: httpx.Request) -> bool:
         """Whether the URL names a rollout, this one or another."""
         ours = type(request.url)(self.ticket.base_url)
         prefix = ours.path.partition("/r/")[0] + "/r/"
         return self._is_gateway(request) and request.url.path.startswith(prefix)
 
-    def _pass(self, request: httpx.Request) -> None:
+    def _pass(self, request: httpx.Request) -> Elsewhere:
         host = request.url.host
         self.passed[host] += 1
         if self.passed[host] == 1:
@@ -87,6 +115,7 @@ class Capture:
                 "model's CaptureConfig; if it is a judge or helper, wrap it in art.untraced().",
                 host,
             )
+        return Elsewhere.PASSES
 
     def _is_gateway(self, request: httpx.Request) -> bool:
         ours = type(request.url)(self.ticket.base_url)

@@ -271,7 +271,8 @@ async def test_another_host_gets_its_calls_untouched_with_one_warning(
     elsewhere: ScriptedBackend,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with model.rollout(), openai.AsyncOpenAI(base_url=f"{elsewhere.url}/v1") as client:
+    other = openai.AsyncOpenAI(base_url=f"{elsewhere.url}/v1")
+    async with model.rollout() as trajectory, other as client:
         for _ in range(2):
             answer = await client.chat.completions.create(model="m", messages=HELLO)
             assert answer.choices[0].message.content == "from elsewhere"
@@ -279,6 +280,12 @@ async def test_another_host_gets_its_calls_untouched_with_one_warning(
     assert [c.headers["authorization"] for c in elsewhere.calls] == [KEY["Authorization"]] * 2
     warnings = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert ["a model call to 127.0.0.1" in r.getMessage() for r in warnings] == [True]
+    noted: Any = trajectory.metadata["other_model_calls"]
+    assert [(call["host"], call["model"], call["status"]) for call in noted] == [
+        ("127.0.0.1", "m", 200)
+    ] * 2
+    assert noted[0]["answer"]["choices"][0]["message"]["content"] == "from elsewhere"
+    assert not trajectory.histories
 
 
 async def test_hosts_and_models_are_the_users_to_choose(

@@ -110,7 +110,13 @@ class ScriptedBackend:
         self._records[model.name] = records
         engine = ScriptedEngine(self._chat)
         self._gateway.add_policy(
-            Policy(name=model.name, chat=self._chat, engine=engine, records=records)
+            Policy(
+                name=model.name,
+                project=model.project,
+                chat=self._chat,
+                engine=engine,
+                records=records,
+            )
         )
         model.inference_base_url = f"{self._gateway.url}/v1"
         model.inference_api_key = "unused"
