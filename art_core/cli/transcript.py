@@ -65,10 +65,11 @@ def print_tokens(console: Console, trajectory: Trajectory, base_model: str | Non
             f"{trained} trained, {len(history.completion_ids)} calls",
             highlight=False,
         )
-        console.print(_token_table(history, reader.texts(history), reader.roles(history)))
+        console.print(token_table(history, reader.texts(history), reader.roles(history)))
 
 
-def _token_table(history: History, texts: Sequence[str], roles: Sequence[str]) -> Table:
+def token_table(history: History, texts: Sequence[str], roles: Sequence[str]) -> Table:
+    """A row per token, coloured by who said it, whether it is trained and how likely it was."""
     table = Table(box=None, header_style="bold")
     for heading, justify in (
         ("#", "right"), ("role", "left"), ("id", "right"), ("token", "left"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import compare_digest
@@ -16,6 +17,8 @@ from art_core.gateway.problems import Problem, invalid
 from art_core.gateway.registry import Registry
 from art_core.gateway.rollout import OpenRollout, rollout_of_key
 from art_core.rollouts.route import TAGS_HEADER
+
+_log = logging.getLogger(__name__)
 
 ROLLOUT_HEADER = "x-art-rollout"
 """Names a rollout, by its id or by the key that was minted for it."""
@@ -47,6 +50,7 @@ class Door:
     def __init__(self, registry: Registry, api_key: str | None) -> None:
         self._registry = registry
         self._api_key = api_key
+        self._reported: set[str] = set()
 
     def admit(self, request: Request) -> OpenRollout | None:
         """The open rollout that a request belongs to, if it names one.
@@ -103,7 +107,22 @@ class Door:
             raise Problem(
                 status=404, message=str(error), code="model_not_found", param="model"
             ) from error
+        self._report(policy)
         return Caller(policy=policy, adapter=adapter, rollout=None, tags=tags)
+
+    def _report(self, policy: Policy) -> None:
+        """Say once that a call during a policy's rollouts belongs to none of them."""
+        if policy.name in self._reported:
+            return
+        if any(rollout.policy is policy for rollout in self._registry.rollouts()):
+            self._reported.add(policy.name)
+            _log.warning(
+                "a call to %r names no rollout while rollouts are open: it is answered, recorded "
+                "apart and never trained on (/health counts such calls). Threads started inside "
+                "a rollout don't inherit it: give their client the trajectory's base_url and "
+                "api_key.",
+                policy.name,
+            )
 
 
 def rollout_not_open(rollout_id: str) -> Problem:

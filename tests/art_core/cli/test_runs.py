@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from art_core.cli.curve import HELD_OUT, TRAINING, draw_curve
 from art_core.cli.main import build_app
+from art_core.cli.transcript import token_table
 from art_core.demo.report import DemoReport
 from art_core.runs import open_run_readonly
+from art_core.trajectories import History
 
 RUN = "demo/python-seed0"
 
@@ -104,6 +108,30 @@ class TestShow:
         trained = [row for row in rows if "●" in row]
         assert len(trained) == sum(history["loss_mask"])
         assert all(row[1] == "assistant" and row[-1] == "0" for row in trained)
+
+    def test_tokens_in_colour(self) -> None:
+        """Who said a token, whether it will be trained on, and how likely it was."""
+        history = History(
+            messages_and_choices=[{"role": "user", "content": "?"}],
+            token_ids=[5, 6, 7],
+            loss_mask=[False, True, True],
+            logprobs=[None, -0.1, -5.0],
+            policy_versions=[None, 3, 3],
+            completion_ids=["c"],
+        )
+        shown = io.StringIO()
+        console = Console(file=shown, force_terminal=True, color_system="standard", width=100)
+        console.print(token_table(history, ["?", "a", "b"], ["user", "assistant", "assistant"]))
+        _, observed, likely, unlikely, *_ = shown.getvalue().splitlines()
+        cyan, green, red, bold_green, dim = (f"\x1b[{n}m" for n in ("36", "32", "31", "1;32", "2"))
+        assert f"{cyan}user" in observed
+        assert f'{dim}"?"' in observed
+        assert "●" not in observed
+        assert f"{green}assistant" in likely
+        assert f'{bold_green}"a"' in likely
+        assert f"{green} -0.100" in likely
+        assert f"{red} -5.000" in unlikely
+        assert all("●" in line and line.rstrip().endswith("3") for line in (likely, unlikely))
 
     def test_unknown_rollout(self, demo_report: DemoReport, demo_root: Path, art: Art) -> None:
         result = art("runs", "show", RUN, "--rollout", "zzz", "--root", str(demo_root))

@@ -11,10 +11,11 @@ import httpx
 import openai
 import pytest
 
-from art_core.chat import ChatFormat
+from art_core.chat import ChatFormat, chat_format_for
 from art_core.gateway import GatewayServer
 from art_core.rollouts.backend import RolloutTicket
 from art_core.runs.records import RecordStore
+from tests.art_core.chat.templates import make_metaspace_tokenizer
 from tests.art_core.gateway.scripted import Bench, make_chat
 
 CHATML = (
@@ -37,6 +38,12 @@ def gateway() -> Iterator[GatewayServer]:
 def plain_chat() -> ChatFormat:
     """ChatML without tools or reasoning."""
     return make_chat(CHATML)
+
+
+@pytest.fixture(scope="session")
+def byte_chat() -> ChatFormat:
+    """ChatML over a SentencePiece-style tokenizer, most of whose tokens are single bytes."""
+    return chat_format_for(make_metaspace_tokenizer(CHATML))
 
 
 @pytest.fixture(scope="session")

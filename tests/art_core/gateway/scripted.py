@@ -193,10 +193,12 @@ class Bench:
         return self.chat.encode(text)
 
     def marked(self, text: str) -> list[int]:
-        """Tokens of a text with tags in it, each the one token that it is."""
+        """Tokens of a text with tags in it, each the one token that it is, if it is one."""
         token_ids: list[int] = []
         for part in re.split("(" + "|".join(TAGS) + ")", text):
-            token_ids += [_TAG_IDS[part]] if part in _TAG_IDS else self.spell(part)
+            tag = _TAG_IDS.get(part)
+            is_token = tag is not None and self.chat.decode([tag]) == part
+            token_ids += [tag] if is_token and tag is not None else self.spell(part)
         return token_ids
 
     def say(self, *texts: str) -> None:

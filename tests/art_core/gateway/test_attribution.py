@@ -84,6 +84,18 @@ def test_a_call_that_names_no_rollout_is_served_and_quarantined(
     assert not record.may_be_trained
 
 
+def test_the_first_call_that_names_none_of_the_open_rollouts_is_reported(
+    http: httpx.Client, bench: Bench, plain_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    call(http, plain_url, model=bench.name)
+    assert caplog.messages == []  # there was no rollout that it could have belonged to
+    bench.server.open_rollout(bench.name, mode="train")
+    for _ in range(3):
+        call(http, plain_url, model=bench.name)
+    (said,) = caplog.messages
+    assert f"a call to '{bench.name}' names no rollout" in said
+
+
 def test_outside_a_rollout_an_unknown_model_is_an_error_that_lists_what_there_is(
     http: httpx.Client, bench: Bench, plain_url: str
 ) -> None:

@@ -123,12 +123,16 @@ async def test_an_agent_in_typescript_is_one_history(
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 async def test_32_rollouts_of_all_clients_at_once(
-    answering_bench: Bench, typescript: Agent, monkeypatch: pytest.MonkeyPatch
+    answering_bench: Bench,
+    typescript: Agent,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """No record is crossed or lost; calls that can't be attributed are kept apart."""
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     bench = answering_bench
     agents = [*AGENTS.values(), typescript]
+    open_all_along = bench.server.open_rollout(bench.name, mode="train")
     strays = [threading.Thread(target=stray, args=(bench, number)) for number in range(1000, 1005)]
     for thread in strays:
         thread.start()
@@ -137,6 +141,7 @@ async def test_32_rollouts_of_all_clients_at_once(
     )
     for thread in strays:
         await asyncio.to_thread(thread.join)
+    assert bench.server.close_rollout(open_all_along.rollout_id) == []
     check_engine(bench)
     quarantined = [each for each in bench.all_records() if each.rollout_id is None]
     assert len(quarantined) == bench.records.quarantined() == len(strays)
@@ -144,6 +149,8 @@ async def test_32_rollouts_of_all_clients_at_once(
     async with httpx.AsyncClient() as http:
         health = (await http.get(f"{bench.server.url}/health")).json()
     assert health["quarantined"] >= len(strays)
+    said = [r.getMessage() for r in caplog.records if r.name == "art_core.gateway.access"]
+    assert ["names no rollout" in each and bench.name in each for each in said] == [True]
 
 
 def stray(bench: Bench, number: int) -> None:

@@ -271,11 +271,14 @@ def check_play(gateway: GatewayServer, chat: ChatFormat, folder: Path, play: lis
     assert triples_of_histories(histories) == triples_of_samples(answered)
 
 
-@pytest.fixture(params=["plain", "tools"])
+@pytest.fixture(params=["plain", "tools", "bytes"])
 def any_chat(
-    request: pytest.FixtureRequest, plain_chat: ChatFormat, tool_chat: ChatFormat
+    request: pytest.FixtureRequest,
+    plain_chat: ChatFormat,
+    tool_chat: ChatFormat,
+    byte_chat: ChatFormat,
 ) -> ChatFormat:
-    return {"plain": plain_chat, "tools": tool_chat}[request.param]
+    return {"plain": plain_chat, "tools": tool_chat, "bytes": byte_chat}[request.param]
 
 
 PLAYS = st.lists(acts, min_size=1, max_size=10)
