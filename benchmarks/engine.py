@@ -2,18 +2,25 @@
 # pyright: reportUnknownArgumentType=false
 """The embedded engine against transformers' ``generate``, an adapter served by both.
 
-    python -m benchmarks.engine [--json]
+    python -m benchmarks.engine [--json] [--vllm PYTHON]
 
 - ``vs_generate``: 32 requests that share a 600-token prompt, 64 new tokens each;
   tokens/s of the engine over those of ``generate`` with the PEFT adapter on the
   same batch, both in the dtype that is best for this machine.
 - ``tokens_per_second_distinct``: 32 requests of 64 tokens that share nothing, 128 new each.
 
+With ``--vllm``, the interpreter of an environment with vLLM, also on those 32 requests:
+
+- ``vs_vllm_adapter``: tokens/s over those of a vLLM server with the same adapter.
+- ``vs_vllm_compiled``: over those of a vLLM server without adapters, compiled, its best.
+- ``vllm_start_seconds``: from nothing to the first request, with adapters.
+
 Medians of alternating runs; the engine starts each with an empty prefix cache.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import io
@@ -29,8 +36,11 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import GenerationConfig
 
+from art_core.backends.choice import EngineChoice
+from art_core.backends.engines import start_engine
 from art_core.engines.embedded import EmbeddedEngine
-from art_core.engines.protocol import AdapterRef
+from art_core.engines.protocol import AdapterRef, InferenceEngine
+from art_core.engines.vllm import VllmOptions
 from art_core.trajectories.sampling import SamplingParams
 from art_core.weights import resolve
 from art_core.weights.loading import BaseWeights, load
@@ -60,7 +70,10 @@ def random_prompts(count: int, length: int, seed: int) -> list[list[int]]:
 
 
 async def engine_rate(
-    engine: EmbeddedEngine, ref: AdapterRef, prompts: Sequence[list[int]], new_tokens: int
+    engine: InferenceEngine,
+    ref: AdapterRef | None,
+    prompts: Sequence[list[int]],
+    new_tokens: int,
 ) -> float:
     """Sampled tokens per second, all requests sent at once."""
 
@@ -87,7 +100,56 @@ def generate_rate(model: PeftModel, prompts: Sequence[list[int]], new_tokens: in
     return sampled / (time.perf_counter() - started)
 
 
-async def measure() -> None:
+async def against_vllm(
+    weights: BaseWeights, engine: EmbeddedEngine, python: Path, folder: Path
+) -> dict[str, float]:
+    """Both on requests that share nothing, by turns."""
+    adapter_ours, adapter, started = await by_turns(weights, engine, python, folder, adapter=True)
+    compiled_ours, compiled, _ = await by_turns(weights, engine, python, folder, adapter=False)
+    return {
+        "vs_vllm_adapter": adapter_ours / adapter,
+        "vs_vllm_compiled": compiled_ours / compiled,
+        "tokens_per_second_vllm_adapter": adapter,
+        "tokens_per_second_vllm_compiled": compiled,
+        "vllm_start_seconds": started,
+    }
+
+
+async def by_turns(
+    weights: BaseWeights, engine: EmbeddedEngine, python: Path, folder: Path, *, adapter: bool
+) -> tuple[float, float, float]:
+    """Median tokens/s of ours and of vLLM, and the seconds that vLLM took to start."""
+    options = VllmOptions(
+        python=python, context_length=1024, arguments=() if adapter else ("--no-enable-lora",)
+    )
+    began = time.perf_counter()
+    vllm = await asyncio.to_thread(
+        start_engine,
+        EngineChoice(name="vllm", vllm=options),
+        weights,
+        lora_rank=8,
+        folder=folder.parent / "vllm",
+    )
+    started = time.perf_counter() - began
+    rates: dict[str, list[float]] = {"ours": [], "vllm": []}
+    try:
+        for round_ in range(ROUNDS + 1):
+            ref = AdapterRef("against-vllm", round_ + (0 if adapter else 100))
+            prompts = random_prompts(REQUESTS, 64, seed=200 + ref.step)
+            for name, each in (("ours", engine), ("vllm", vllm)):
+                used = None if each is vllm and not adapter else ref
+                if used is not None:
+                    await each.load_adapter(used, folder)
+                rates[name].append(await engine_rate(each, used, prompts, 128))
+                if used is not None:
+                    await each.unload_adapter(used)
+    finally:
+        await vllm.close()
+    # The first warms up.
+    return statistics.median(rates["ours"][1:]), statistics.median(rates["vllm"][1:]), started
+
+
+async def measure(vllm_python: Path | None) -> None:
     weights = load(resolve("smollm2-135m"))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "adapter"
@@ -107,6 +169,9 @@ async def measure() -> None:
             distinct.append(await engine_rate(engine, ref, apart, 128))
             theirs.append(generate_rate(peft, shared, 64))
             await engine.unload_adapter(ref)
+        more: dict[str, float] = {}
+        if vllm_python is not None:
+            more = await against_vllm(weights, engine, vllm_python, folder)
         await engine.close()
     rate, reference = statistics.median(ours), statistics.median(theirs)
     report(
@@ -116,6 +181,7 @@ async def measure() -> None:
             "tokens_per_second_shared": rate,
             "tokens_per_second_generate": reference,
             "tokens_per_second_distinct": statistics.median(distinct),
+            **more,
         },
         setup={
             "model": "smollm2-135m",
@@ -128,4 +194,7 @@ async def measure() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(measure())
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--vllm", type=Path, metavar="PYTHON")
+    asyncio.run(measure(parser.parse_args().vllm))

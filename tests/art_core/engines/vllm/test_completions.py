@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ async def test_what_is_sampled_and_its_logprobs(start: Start) -> None:
         best = sorted(range(VOCAB), key=lambda token: -table[token])[:3]
         assert tops.tops == [pytest.approx({token: table[token] for token in best})]
 
-        bias = dict.fromkeys((7, 8), 30.0)
+        bias: dict[int, float] = dict.fromkeys((7, 8), 30.0)
         biased = await complete(engine, PROMPT, max_tokens=1, seed=1, logit_bias=bias)
         z = [value + bias.get(token, 0) for token, value in enumerate(logits(BASE, PROMPT))]
         assert biased.logprobs == pytest.approx([log_softmax(z)[biased.tokens[0]]])
@@ -72,7 +73,12 @@ async def test_what_is_sampled_and_its_logprobs(start: Start) -> None:
 
 async def test_what_is_restricted_keeps_the_policys_logprobs(start: Start) -> None:
     async with start() as engine:
-        for restriction in ({"top_k": 3}, {"top_p": 0.4}, {"grammar": "start: /.*/"}):
+        restrictions: list[dict[str, Any]] = [
+            {"top_k": 3},
+            {"top_p": 0.4},
+            {"grammar": "start: /.*/"},
+        ]
+        for restriction in restrictions:
             done = await complete(
                 engine, PROMPT, max_tokens=6, seed=1, top_logprobs=2, **restriction
             )
@@ -86,7 +92,8 @@ async def test_what_is_restricted_keeps_the_policys_logprobs(start: Start) -> No
 
 async def test_what_cannot_be_scored_is_not_to_be_trained_on(start: Start) -> None:
     async with start() as engine:
-        for fields in ({"temperature": 0.7}, {"logit_bias": {1: 2.0}}):
+        cases: list[dict[str, Any]] = [{"temperature": 0.7}, {"logit_bias": {1: 2.0}}]
+        for fields in cases:
             done = await complete(engine, PROMPT, max_tokens=6, seed=1, top_k=3, **fields)
             assert done.forced == [True] * 6
 
