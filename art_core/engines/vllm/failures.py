@@ -31,7 +31,8 @@ _CAUSES: list[tuple[str, str, str]] = [
     ),
     (
         r"OutOfMemoryError|out of memory|No available memory for the cache blocks|"
-        r"less than desired GPU memory utilization|MemoryError|Cannot allocate memory",
+        r"less than desired [GC]PU memory utilization|less than requested memory for kv|"
+        r"MemoryError|[Cc]an(?:'t|not) allocate memory",
         "there is too little memory for the server",
         "Lower gpu_memory (on a CPU cpu_kv_gigabytes) or context_length, take a smaller base "
         "model, or free memory that other programs hold.",
@@ -59,7 +60,8 @@ _CAUSES: list[tuple[str, str, str]] = [
         "Use a vLLM of 0.19 or newer, and check `arguments`.",
     ),
 ]
-_ERROR_LINE = re.compile(r"^(?:\(.*?\) )?(?:ERROR .*?\] )?(\w[\w.]*(?:Error|Exception|error): .+)$")
+_ERROR_LINE = re.compile(r"^(?:\(.*?\) )*(?:ERROR .*?\] )?(\w[\w.]*(?:Error|Exception|error): .+)$")
+_ONLY_REPORTED = "Engine core initialization failed"
 _KILLED = (-9, 137)
 
 
@@ -84,6 +86,7 @@ def explain(log: str, code: int, where: Path) -> EngineStartError:
 
 
 def _last_error(log: str) -> str:
-    """The last line that names an exception."""
+    """The last line that names an exception of its own."""
     found = [match[1] for line in log.splitlines() if (match := _ERROR_LINE.match(line.strip()))]
-    return found[-1][:300] if found else ""
+    own = [line for line in found if _ONLY_REPORTED not in line]
+    return own[-1][:300] if own else ""

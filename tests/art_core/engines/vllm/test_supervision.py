@@ -163,7 +163,17 @@ LOGS = [
         "engine='embedded'",
     ),
     ("api_server.py: error: unrecognized arguments: --frobnicate", "0.19 or newer"),
+    (
+        "ValueError: Available memory on node 0 (7.6/23.5 GiB) on kv cache allocation is less than "
+        "requested memory for kv (9.0 GiB). Decrease --kv-cache-memory-bytes",
+        "cpu_kv_gigabytes",
+    ),
     ("KeyError: 'surprise'", "status 1 (KeyError: 'surprise')"),
+    (
+        "(EngineCore pid=7) (Worker pid=8) ERROR 12-01 10:00:00 [core.py:9] KeyError: 'surprise'\n"
+        "RuntimeError: Engine core initialization failed. See root cause above.",
+        "status 1 (KeyError: 'surprise')",
+    ),
 ]
 
 
