@@ -17,6 +17,7 @@ from art_core.rollouts.backend import (
     RolloutTicket,
     TrainResult,
 )
+from art_core.rollouts.closed import ClosedRollout
 from art_core.rollouts.model import Model, TrainableModel
 from art_core.rollouts.prepare import prepare_groups
 from art_core.runs import RunDirectory
@@ -159,9 +160,9 @@ class LocalBackend:
         """See `Backend.open_rollout`."""
         return self._server(model).open_rollout(model.name, mode=mode, seed=seed, tags=tags)
 
-    async def close_rollout(self, model: TrainableModel[Any], rollout_id: str) -> list[Completion]:
+    async def close_rollout(self, model: TrainableModel[Any], rollout_id: str) -> ClosedRollout:
         """See `Backend.close_rollout`."""
-        return await self._server(model).aclose_rollout(rollout_id)
+        return ClosedRollout.of(await self._server(model).aclose_rollout(rollout_id))
 
     async def completions(
         self, model: TrainableModel[Any], completion_ids: Sequence[str]

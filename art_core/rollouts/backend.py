@@ -12,6 +12,7 @@ from art_core.trajectories import Completion, TrajectoryGroup
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from art_core.rollouts.closed import ClosedRollout
     from art_core.rollouts.model import Model, TrainableModel
     from art_core.runs import RunDirectory
 
@@ -78,8 +79,8 @@ class Backend(Protocol):
         """Start attributing calls to a new rollout, pinned to the newest policy version."""
         ...
 
-    async def close_rollout(self, model: TrainableModel, rollout_id: str) -> list[Completion]:
-        """Stop serving the rollout; return its records. Calls in flight are abandoned."""
+    async def close_rollout(self, model: TrainableModel, rollout_id: str) -> ClosedRollout:
+        """Stop serving the rollout; return what was recorded. Calls in flight are abandoned."""
         ...
 
     async def completions(

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from art_core.rollouts.backend import RolloutMode
-from art_core.trajectories import Completion
+from art_core.rollouts.preflight_report import CallCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +21,8 @@ class ObservedRollout:
     """Calls that the agent meant for another host, sent to the policy by the capture."""
     passed: Mapping[str, int]
     """Model calls that went to hosts of their own, untouched: how many, by host."""
-    records: Sequence[Completion]
-    """All completions, those that are never trained on too."""
+    calls: Sequence[CallCheck]
+    """All calls, those that are never trained on too."""
 
 
 @dataclass(slots=True)

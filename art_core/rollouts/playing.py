@@ -96,7 +96,9 @@ def checked(result: object) -> Trajectory:
     messages = [*result.messages_and_choices]
     for history in result.additional_histories:
         messages += history.messages_and_choices
-    if not any(h.token_ids for h in histories) and not any(map(is_choice, messages)):
+    if not any(h.token_ids or h.sampled_elsewhere for h in histories) and not any(
+        map(is_choice, messages)
+    ):
         raise RolloutError(
             f"{title} can't be used: {NO_CALLS}",
             "Call the model inside model.rollout(): with model.openai_client(), a client of a host "

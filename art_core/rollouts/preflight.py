@@ -143,16 +143,7 @@ def _rollout_check(tried: _Try) -> RolloutCheck:
     calls: list[CallCheck] = []
     for observed in tried.observed:
         passed.update(observed.passed)
-        calls += [
-            CallCheck(
-                status=record.status.value,
-                prompt_tokens=len(record.prompt_token_ids),
-                sampled_tokens=len(record.completion_token_ids),
-                tags=record.tags,
-                parse_errors=record.parse_errors,
-            )
-            for record in observed.records
-        ]
+        calls += observed.calls
     return RolloutCheck(
         rollout_ids=[observed.rollout_id for observed in tried.observed],
         calls=calls,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,10 @@ from art_core.config import CaptureConfig
 from art_core.rollouts.attempts import to_its_end
 from art_core.rollouts.backend import RolloutMode
 from art_core.rollouts.capture import Capture, capturing
+from art_core.rollouts.closed import ClosedRollout
 from art_core.rollouts.play import ObservedRollout, current_play
 from art_core.rollouts.scenarios import scenario_json
-from art_core.trajectories import (
-    Completion,
-    RolloutAccess,
-    Trajectory,
-    TrajectoryStatus,
-    build_histories,
-)
+from art_core.trajectories import RolloutAccess, Trajectory, TrajectoryStatus
 
 if TYPE_CHECKING:
     from art_core.rollouts.model import TrainableModel
@@ -65,8 +60,8 @@ async def run_rollout(
         raise
     finally:
         trajectory.set_access(None)
-        records = await to_its_end(backend.close_rollout(model, ticket.rollout_id))
-        fill(trajectory, records)
+        closed = await to_its_end(backend.close_rollout(model, ticket.rollout_id))
+        fill(trajectory, closed)
         if captured.answered:
             trajectory.metadata[OTHER_CALLS] = [*captured.answered]
         if play is not None:
@@ -75,27 +70,22 @@ async def run_rollout(
                     rollout_id=ticket.rollout_id,
                     redirected=captured.redirected,
                     passed=captured.passed,
-                    records=records,
+                    calls=closed.calls,
                 )
             )
 
 
-def fill(trajectory: Trajectory, records: Sequence[Completion]) -> None:
+def fill(trajectory: Trajectory, closed: ClosedRollout) -> None:
     """Put a rollout's records into its trajectory.
 
     ``histories`` hold all that may be trained on. Where the agent hasn't set
     ``messages_and_choices`` itself, they (and ``tools``) become those of the history
     with the last completion: the conversation that gave the answer.
     """
-    histories = build_histories(records)
-    trajectory.histories = histories
-    if not histories:
+    trajectory.histories = closed.histories
+    if closed.last is None:
         trajectory.log(NO_CALLS)
     elif not trajectory.messages_and_choices:
-        last = max(
-            (record for record in records if record.may_be_trained),
-            key=lambda record: (record.finished_at, record.started_at),
-        )
-        main = next(history for history in histories if last.id in history.completion_ids)
+        main = closed.histories[closed.last]
         trajectory.messages_and_choices = list(main.messages_and_choices)
         trajectory.tools = main.tools

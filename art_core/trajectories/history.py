@@ -36,6 +36,9 @@ class History(BaseModel):
     logprobs: list[float | None] = []
     policy_versions: list[int | None] = []
     completion_ids: list[str] = []
+    sampled_elsewhere: int = 0
+    """Tokens sampled in ``completion_ids`` where a server keeps their records: the token
+    fields are then empty here."""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
@@ -58,7 +61,7 @@ class History(BaseModel):
     @property
     def sampled_tokens(self) -> int:
         """How many tokens of this history are trained on."""
-        return sum(self.loss_mask)
+        return sum(self.loss_mask) or self.sampled_elsewhere
 
 
 def build_histories(completions: Iterable[Completion]) -> list[History]:

@@ -27,6 +27,7 @@ from starlette.routing import Route
 from art_core.config import StepConfig
 from art_core.errors import UnknownCompletionError
 from art_core.rollouts.backend import RolloutMode, RolloutTicket, TrainResult
+from art_core.rollouts.closed import ClosedRollout
 from art_core.rollouts.model import Model, TrainableModel
 from art_core.rollouts.prepare import prepare_groups
 from art_core.rollouts.route import TAGS_HEADER
@@ -140,9 +141,10 @@ class ScriptedBackend:
             policy_version=self._runs[model.name].step,
         )
 
-    async def close_rollout(self, model: TrainableModel[Any], rollout_id: str) -> list[Completion]:
+    async def close_rollout(self, model: TrainableModel[Any], rollout_id: str) -> ClosedRollout:
         self.rollouts[rollout_id].closed = True
-        return [self.records[record_id] for record_id in self.rollouts[rollout_id].records]
+        records = self.rollouts[rollout_id].records
+        return ClosedRollout.of(self.records[record_id] for record_id in records)
 
     async def completions(
         self, model: TrainableModel[Any], completion_ids: Sequence[str]

@@ -17,6 +17,7 @@ from art_core.engines.protocol import AdapterRef, Chunk, EngineInfo
 from art_core.gateway import GatewayServer, Policy
 from art_core.rollouts import Model, TrainableModel
 from art_core.rollouts.backend import RolloutMode, RolloutTicket, TrainResult
+from art_core.rollouts.closed import ClosedRollout
 from art_core.runs import RunDirectory
 from art_core.runs.records import RecordStore
 from art_core.trajectories import Completion, SamplingParams, Trajectory, TrajectoryGroup
@@ -135,8 +136,8 @@ class ScriptedBackend:
     ) -> RolloutTicket:
         return self._gateway.open_rollout(model.name, mode=mode, seed=seed, tags=tags)
 
-    async def close_rollout(self, model: TrainableModel[Any], rollout_id: str) -> list[Completion]:
-        return self._gateway.close_rollout(rollout_id)
+    async def close_rollout(self, model: TrainableModel[Any], rollout_id: str) -> ClosedRollout:
+        return ClosedRollout.of(self._gateway.close_rollout(rollout_id))
 
     async def completions(
         self, model: TrainableModel[Any], completion_ids: Sequence[str]
