@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from art_core.backends.local import LocalBackend as LocalBackend
+    from art_core.backends.remote import RemoteBackend as RemoteBackend
     from art_core.config import CaptureConfig as CaptureConfig
     from art_core.config import LoraConfig as LoraConfig
     from art_core.config import SftConfig as SftConfig
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "art_core.backends.local": ("LocalBackend",),
+    "art_core.backends.remote": ("RemoteBackend",),
     "art_core.config": (
         "CaptureConfig",
         "LoraConfig",
@@ -81,6 +83,7 @@ __all__ = [
     "LocalBackend",
     "LoraConfig",
     "Model",
+    "RemoteBackend",
     "SftConfig",
     "StepConfig",
     "TrainConfig",

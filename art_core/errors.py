@@ -30,6 +30,10 @@
     ├── WeightsError (RuntimeError)         a base model can't be fetched, verified or loaded
     ├── GatewayError (RuntimeError)         the gateway can't start or answered wrongly
     │   └── PortTakenError (OSError)
+    ├── ServerError (RuntimeError)          a training server (art serve) answered with an error
+    │   ├── ServerUnreachableError          it can't be reached, or stopped answering
+    │   ├── AccessDeniedError               the key is missing, revoked or of another project
+    │   └── LimitExceededError              a limit of the key is reached
     └── JudgeError (RuntimeError)           a judge (ruler) gave no usable scores
         ├── JudgeSetupError (ValueError)    it can't be used as it is set up: key, name, price
         ├── JudgeAnswerError                it answered, but never in the form asked for
@@ -179,6 +183,22 @@ class GatewayError(ArtError, RuntimeError):
 
 class PortTakenError(GatewayError, OSError):
     """The port is in use."""
+
+
+class ServerError(ArtError, RuntimeError):
+    """A training server answered with an error."""
+
+
+class ServerUnreachableError(ServerError):
+    """A training server that can't be reached, or stopped answering."""
+
+
+class AccessDeniedError(ServerError):
+    """An API key that is missing, wrong, revoked or of another project."""
+
+
+class LimitExceededError(ServerError):
+    """A limit of the API key is reached."""
 
 
 class JudgeError(ArtError, RuntimeError):

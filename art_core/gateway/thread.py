@@ -8,7 +8,7 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -24,15 +24,25 @@ _T = TypeVar("_T")
 
 
 class ServerThread:
-    """Serves ``app`` on a listening socket until it is stopped."""
+    """Serves ``app`` on a listening socket until it is stopped.
 
-    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+    ``http`` is uvicorn's: what speaks HTTP on a connection.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: socket.socket,
+        *,
+        http: type[asyncio.Protocol] | Literal["auto"] = "auto",
+    ) -> None:
         self.address: tuple[str, int] = listener.getsockname()[:2]
         self._listener = listener
         self._server = _Server(
             uvicorn.Config(
                 app,
                 lifespan="off",
+                http=http,
                 ws="none",
                 log_config=None,
                 access_log=False,

@@ -153,6 +153,13 @@ class RunDirectory(RunReader):
                     "A group is trained on once: gather new rollouts with the new policy.",
                 )
 
+    def trained_step(self, group_ids: Iterable[str]) -> int | None:
+        """The step that was trained on exactly these groups; None: none was."""
+        wanted = sorted(group_ids)
+        step = self._trained.get(wanted[0]) if wanted else None
+        there = sorted(group for group, at in self._trained.items() if at == step)
+        return step if step is not None and there == wanted else None
+
     def log_groups(
         self, step: int, split: str, groups: Sequence[TrajectoryGroup]
     ) -> dict[str, float]:

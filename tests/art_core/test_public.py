@@ -21,6 +21,7 @@ PUBLIC_NAMES = {
     "LocalBackend",
     "LoraConfig",
     "Model",
+    "RemoteBackend",
     "SftConfig",
     "StepConfig",
     "TrainConfig",
