@@ -194,8 +194,7 @@ class RemoteBackend:
         job = await self._client.call(
             JobView, "POST", *self._path(model, "steps"), body=request, key=key
         )
-        async for job in self._client.finished(job.id):
-            pass
+        job = await self._client.finished(job.id)
         if job.error is not None:
             raise as_exception(job.error)
         if job.step is None or job.metrics is None:

@@ -263,8 +263,8 @@ class JobView(Wire):
     state: JobState
     position: int | None = None
     """How many steps are trained before it, those of other projects included."""
-    progress: float | None = None
-    """The share of the step's forward and backward passes that are done."""
+    seconds: float | None = None
+    """For which it has been trained."""
     step: int | None = None
     """The step that the model was at when it was done."""
     metrics: dict[str, float | None] | None = None

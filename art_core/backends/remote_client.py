@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from typing import TypeVar
@@ -17,6 +18,7 @@ from art_core.backends.remote_api import PREFIX, ErrorAnswer, ErrorBody, JobView
 from art_core.errors import AccessDeniedError, ArtError, ServerError, ServerUnreachableError
 from art_core.rollouts.backend import LOOPBACK
 
+_log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 _CALL_SECONDS = 120.0
@@ -78,16 +80,19 @@ class RemoteClient:
                 continue
             return _read(kind, answer.status_code, answer.content)
 
-    async def finished(self, job_id: str) -> AsyncIterator[JobView]:
-        """How a job stands, each time that changes, until it is over."""
+    async def finished(self, job_id: str) -> JobView:
+        """Wait until a job is over, over as many connections as that takes."""
         patience = _Patience(self._patience, self.url)
         while True:
             try:
                 async for job in self._events(job_id):
                     patience.renew()
-                    yield job
                     if job.state in ("done", "failed"):
-                        return
+                        return job
+                    if job.position:
+                        _log.info(
+                            "%d training steps are before that of %s", job.position, job.model
+                        )
                 await patience.wait(ServerError("the stream of events ended early"))
             except httpx.TransportError as error:
                 await patience.wait(error)

@@ -24,6 +24,8 @@ BUILT_IN = {
     "sft": "art_core.cli.sft:sft",
     "runs": "art_core.cli.runs:app",
     "models": "art_core.cli.models:app",
+    "serve": "art_core.cli.serve:serve",
+    "keys": "art_core.cli.keys:app",
 }
 
 Command = typer.Typer | Callable[..., object]

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from art_core.gateway.call import Call
 
 
+BEST = ":best"
+
+
 def version_of(adapter: AdapterRef | None) -> int:
     """The policy version that an adapter is; the bare base model is version 0."""
     return 0 if adapter is None else adapter.step
@@ -32,6 +35,8 @@ class Policy:
     """It can be asked for as ``project/name``, too."""
     current: AdapterRef | None = None
     """What new rollouts are pinned to. None: the bare base model."""
+    best: AdapterRef | None = field(init=False, default=None)
+    """What ``name:best`` is; None: nothing."""
     versions: dict[int, AdapterRef | None] = field(init=False)
     """Those that can be asked for as ``name@step``."""
     quarantined: int = field(init=False, default=0)
@@ -64,4 +69,5 @@ class Policy:
         self.versions = {step: ref for step, ref in self.versions.items() if step != version}
 
     def model_names(self) -> list[str]:
-        return [self.name, *(f"{self.name}@{version}" for version in sorted(self.versions))]
+        names = [self.name, *(f"{self.name}@{version}" for version in sorted(self.versions))]
+        return names if self.best is None else [*names, f"{self.name}{BEST}"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from art_core.engines.protocol import AdapterRef
 from art_core.errors import ConfigError, UnknownModelError
-from art_core.gateway.policy import Policy, version_of
+from art_core.gateway.policy import BEST, Policy, version_of
 from art_core.gateway.rollout import OpenRollout
 from art_core.rollouts.backend import RolloutMode
 from art_core.runs.names import check_name
@@ -43,7 +43,8 @@ class Registry:
         return policy
 
     def resolve(self, model: str) -> tuple[Policy, AdapterRef | None]:
-        """The policy and version behind ``name`` or ``name@step``, or ``project/`` and one.
+        """The policy and version behind ``name``, ``name@step`` or ``name:best``, or
+        ``project/`` and one of these.
 
         Raises:
             UnknownModelError: there is none; lists those there are.
@@ -51,12 +52,15 @@ class Registry:
         project, _, short = model.rpartition("/")
         name, at, step = short.rpartition("@")
         with self._lock:
-            whole, pinned = self._policies.get(short), self._policies.get(name)
-        if project:
-            whole = whole if whole is not None and whole.project == project else None
-            pinned = pinned if pinned is not None and pinned.project == project else None
+            found = [self._policies.get(each) for each in (short, name, short.removesuffix(BEST))]
+        whole, pinned, best = (
+            None if each is None or (project and each.project != project) else each
+            for each in found
+        )
         if whole is not None:
             return whole, whole.current
+        if best is not None and best.best is not None:
+            return best, best.best
         if at and pinned is not None and step.isdecimal() and int(step) in pinned.versions:
             return pinned, pinned.versions[int(step)]
         raise UnknownModelError(f"model {model!r} does not exist", self.offer())

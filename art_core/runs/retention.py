@@ -29,19 +29,17 @@ class Retention:
         kept = set(steps[-self.last :])
         if self.every is not None:
             kept |= {step for step in steps if step % self.every == 0}
-        best = self._best_step(rows, steps)
+        best = None if self.best is None else best_step(self.best, rows, steps)
         return kept if best is None else kept | {best}
 
-    def _best_step(self, rows: Sequence[MetricsRow], steps: Sequence[int]) -> int | None:
-        if self.best is None:
-            return None
-        split, metric = self.best.split("/", 1)
-        measured = {
-            row.step: value
-            for row in rows
-            if row.split == split and (value := row.metrics.get(metric)) is not None
-        }
-        candidates = [
-            step for step in steps if measured.get(step, float("nan")) == measured.get(step)
-        ]
-        return max(candidates, key=lambda step: (measured[step], step), default=None)
+
+def best_step(best: str, rows: Sequence[MetricsRow], steps: Sequence[int]) -> int | None:
+    """The one of ``steps`` where ``split/metric`` was highest, the latest of equals."""
+    split, metric = best.split("/", 1)
+    measured = {
+        row.step: value
+        for row in rows
+        if row.split == split and (value := row.metrics.get(metric)) is not None
+    }
+    candidates = [step for step in steps if measured.get(step, float("nan")) == measured.get(step)]
+    return max(candidates, key=lambda step: (measured[step], step), default=None)

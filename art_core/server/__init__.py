@@ -1,0 +1,1 @@
+"""``art serve``: gateway, engine and trainer behind HTTP, for many projects at once."""
