@@ -34,11 +34,14 @@
     │   ├── ServerUnreachableError          it can't be reached, or stopped answering
     │   ├── AccessDeniedError               the key is missing, revoked or of another project
     │   └── LimitExceededError              a limit of the key is reached
-    └── JudgeError (RuntimeError)           a judge (ruler) gave no usable scores
-        ├── JudgeSetupError (ValueError)    it can't be used as it is set up: key, name, price
-        ├── JudgeAnswerError                it answered, but never in the form asked for
-        ├── JudgeUnavailableError           overloaded, timed out or unreachable
-        └── BudgetSpentError                the user's budget for it is spent
+    ├── JudgeError (RuntimeError)           a judge (ruler) gave no usable scores
+    │   ├── JudgeSetupError (ValueError)    it can't be used as it is set up: key, name, price
+    │   ├── JudgeAnswerError                it answered, but never in the form asked for
+    │   ├── JudgeUnavailableError           overloaded, timed out or unreachable
+    │   └── BudgetSpentError                the user's budget for it is spent
+    └── ToolServerError (RuntimeError)      a server of tools (MCP) breaks the protocol
+        ├── ToolServerStartError            it can't be started or reached
+        └── ToolServerDiedError             it was there, and its connection is gone
 
 Each carries ``problem`` (what is wrong: field and value) and ``remedy`` (what to
 do); ``str()`` joins them. All survive pickling.
@@ -219,3 +222,15 @@ class JudgeUnavailableError(JudgeError):
 
 class BudgetSpentError(JudgeError):
     """The budget that the user set for judging is spent."""
+
+
+class ToolServerError(ArtError, RuntimeError):
+    """A server of tools breaks the protocol."""
+
+
+class ToolServerStartError(ToolServerError):
+    """A server of tools can't be started or reached."""
+
+
+class ToolServerDiedError(ToolServerError):
+    """A server of tools was there, and its connection is gone."""

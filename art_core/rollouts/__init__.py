@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from art_core.rollouts.prepare import prepare_groups as prepare_groups
     from art_core.rollouts.report import StepReport as StepReport
     from art_core.rollouts.report import TrainReport as TrainReport
+    from art_core.rollouts.rollout import current_trajectory as current_trajectory
 
 _MODULES = {
     "Backend": "backend",
@@ -43,6 +44,7 @@ _MODULES = {
     "TrainResult": "backend",
     "TrainableModel": "model",
     "check": "preflight",
+    "current_trajectory": "rollout",
     "gather_trajectories": "gather",
     "gather_trajectory_groups": "gather",
     "iterate_dataset": "helpers",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from art_core.config import CaptureConfig
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
 OTHER_CALLS = "other_model_calls"
 """Metadata: what other models were asked inside a rollout and answered. Never trained on."""
 
+_current: ContextVar[Trajectory | None] = ContextVar("art_trajectory", default=None)
+
 NO_CALLS = "no model call reached this rollout"
+
+
+def current_trajectory() -> Trajectory | None:
+    """That of the open rollout this code runs in; None outside of one."""
+    return _current.get()
 
 
 @asynccontextmanager
@@ -50,6 +58,9 @@ async def run_rollout(
     )
     names = frozenset({model.name, model.get_inference_name(), f"{model.project}/{model.name}"})
     captured = Capture(ticket=ticket, config=capture, policy_names=names)
+    outer = _current.get()
+    # Set back by value: the end may run in another task, where a token isn't valid.
+    _current.set(trajectory)
     try:
         async with capturing(captured):
             yield trajectory
@@ -59,6 +70,7 @@ async def run_rollout(
         error.add_note(f"In rollout {ticket.rollout_id} of model {model.name!r}.")
         raise
     finally:
+        _current.set(outer)
         trajectory.set_access(None)
         closed = await to_its_end(backend.close_rollout(model, ticket.rollout_id))
         fill(trajectory, closed)
