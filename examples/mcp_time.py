@@ -25,13 +25,16 @@ from art_core.rollouts import TrainReport
 from art_core.trajectories import Message
 from integrations.mcp import Limits, MCPAgent, Outcome, ServerPool, StdioServer
 
+# fmt: off
 ZONES = (
-    "Africa/Cairo Africa/Lagos Africa/Nairobi America/Bogota America/Chicago America/Denver "
-    "America/Lima America/New_York America/Toronto Asia/Bangkok Asia/Dubai Asia/Kolkata "
-    "Asia/Manila Asia/Seoul Asia/Shanghai Asia/Tokyo Australia/Perth Australia/Sydney "
-    "Europe/Athens Europe/Berlin Europe/Lisbon Europe/London Europe/Madrid Europe/Oslo "
-    "Europe/Paris Europe/Rome Europe/Vienna Pacific/Auckland Pacific/Honolulu"
-).split()
+    "Africa/Cairo", "Africa/Lagos", "Africa/Nairobi", "America/Bogota", "America/Chicago",
+    "America/Denver", "America/Lima", "America/New_York", "America/Toronto", "Asia/Bangkok",
+    "Asia/Dubai", "Asia/Kolkata", "Asia/Manila", "Asia/Seoul", "Asia/Shanghai", "Asia/Tokyo",
+    "Australia/Perth", "Australia/Sydney", "Europe/Athens", "Europe/Berlin", "Europe/Lisbon",
+    "Europe/London", "Europe/Madrid", "Europe/Oslo", "Europe/Paris", "Europe/Rome",
+    "Europe/Vienna", "Pacific/Auckland", "Pacific/Honolulu",
+)
+# fmt: on
 Scenario = dict[str, str]
 
 
@@ -90,19 +93,29 @@ def example(number: int, scenario: Scenario) -> list[Message]:
 
 EXAMPLES = [
     *example(1, question("Asia/Tokyo", "16:30", "Europe/Warsaw")),
-    *example(2, question("America/Denver", "09:45", "Asia/Jakarta")),
+    *example(2, question("America/Caracas", "09:45", "Asia/Jakarta")),
+    *example(3, question("Europe/Zurich", "23:00", "America/Phoenix")),
 ]
 
 
 def grade(outcome: Outcome) -> float:
-    """A fifth for a call that fits the tool, two for the right one, two for the right answer."""
+    """A fifth for a call that fits the tool, one for each right argument of the best such
+    call, and one for the right answer after a right call."""
     scenario: Scenario = outcome.scenario
     wanted = {key: value for key, value in scenario.items() if key != "task"}
-    fits = any(call.valid for call in outcome.calls)
-    right = any(call.arguments == wanted for call in outcome.calls)
-    answered = right and outcome.answer.strip(" .\n") == clock(converted(scenario)["target"])
-    outcome.trajectory.metrics |= {"right_call": right, "solved": answered}
-    return (fits + 2 * right + 2 * answered) / 5
+    hits = [
+        sum((call.arguments or {}).get(key) == value for key, value in wanted.items())
+        for call in outcome.calls
+        if call.valid
+    ]
+    right = max(hits, default=0) == len(wanted)
+    solved = right and outcome.answer.strip(" .\n") == clock(converted(scenario)["target"])
+    outcome.trajectory.metrics |= {
+        "valid_call": bool(hits),
+        "right_call": right,
+        "solved": solved,
+    }
+    return (bool(hits) + max(hits, default=0) + solved) / 5
 
 
 async def main(steps: int, held_out: int, root: str) -> TrainReport:
@@ -131,7 +144,7 @@ async def main(steps: int, held_out: int, root: str) -> TrainReport:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--held-out", type=int, default=24)
     parser.add_argument("--root", default=".art")
     arguments = parser.parse_args()
