@@ -92,6 +92,7 @@ class Connection:
         self._closing = asyncio.Event()
         self._holder: asyncio.Task[None] | None = None
         self._stderr: IO[str] | None = None
+        self._last_words = ""
 
     @property
     def client(self) -> Client:
@@ -136,6 +137,7 @@ class Connection:
                 self._holder.cancel()
             await asyncio.wait({self._holder})
         if self._stderr is not None:
+            self._last_words = self.last_words()
             self._stderr.close()
             self._stderr = None
 
@@ -170,7 +172,7 @@ class Connection:
     def last_words(self) -> str:
         """The end of the server's stderr, as the end of a sentence."""
         if self._stderr is None:
-            return ""
+            return self._last_words
         self._stderr.seek(0)
         text = self.redact(self._stderr.read()).strip()
         return f"; its stderr ends with: {text[-_STDERR_SHOWN:]}" if text else ""

@@ -1,0 +1,178 @@
+"""What ``art mcp train`` does."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from art_core.backends.local import LocalBackend
+from art_core.config import TrainConfig
+from art_core.errors import ConfigError, RunMismatchError
+from art_core.rollouts import TrainableModel, TrainReport, train
+from art_core.rollouts.scenarios import scenario_digest
+from art_core.runs import RunDirectory, write_whole
+from art_core.trajectories import Trajectory, TrajectoryGroup
+from integrations.mcp.agent import SYSTEM, MCPAgent, Reward
+from integrations.mcp.loop import Limits
+from integrations.mcp.making import TaskScenario, make, read_tasks
+from integrations.mcp.pool import Isolation, Reset, ServerPool
+from integrations.mcp.servers import Server
+from ruler import DEFAULT_RUBRIC, JudgeModel, Ruler, split_scenarios
+
+FOLDER = "mcp"
+"""In the run directory: scenarios, the setup, and transcripts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """As on the command line."""
+
+    servers: Sequence[Server]
+    tools: Collection[str] | None
+    base_model: str
+    name: str
+    project: str
+    judge: JudgeModel | None
+    reward: Reward | None
+    scenarios: int
+    scenarios_file: Path | None
+    held_out: float
+    instructions: str | None
+    system: str | None
+    limits: Limits
+    isolation: Isolation
+    pool_size: int
+    sandbox: Path | None
+    reset: Reset | None
+    root: Path
+    config: TrainConfig
+
+    def check(self) -> None:
+        """Raises ConfigError: what is there doesn't make a training."""
+        if (self.judge is None) == (self.reward is None):
+            raise ConfigError(
+                "both --judge and --reward are given" if self.judge else "nothing gives rewards",
+                "Give --judge MODEL or --reward module:function.",
+            )
+        if self.judge is None and self.scenarios_file is None:
+            raise ConfigError(
+                "there is nobody to write scenarios", "Give --scenarios-file, or a --judge."
+            )
+        if not 0 < self.held_out < 1:
+            raise ConfigError(f"held-out is {self.held_out}", "Give a share between 0 and 1.")
+
+
+async def run_training(training: Training) -> TrainReport:
+    """Train, or go on training.
+
+    Raises:
+        RunMismatchError: the run was begun with other servers or scenarios.
+        ConfigError, ToolServerStartError, JudgeError, …: see `train`, `ServerPool`, `Ruler`.
+    """
+    training.check()
+    model = TrainableModel[Any](
+        name=training.name, project=training.project, base_model=training.base_model
+    )
+    pool = ServerPool(
+        training.servers,
+        isolation=training.isolation,
+        size=training.pool_size,
+        sandbox=training.sandbox,
+        reset=training.reset,
+    )
+    async with LocalBackend(training.root) as backend, pool:
+        await model.register(backend)
+        run = backend.run_directory(model)
+        to_train, held_out = await _scenarios(training, run)
+        _check_same(training, run, [*to_train, *held_out])
+        agent = MCPAgent(
+            model,
+            pool,
+            reward=training.reward,
+            limits=training.limits,
+            system=SYSTEM if training.system is None else training.system,
+            tools=training.tools,
+        )
+        return await train(
+            model,
+            agent,
+            to_train,
+            training.config,
+            validation=held_out,
+            reward=None if training.judge is None else JudgeReward(training.judge, held_out),
+        )
+
+
+async def _scenarios(
+    training: Training, run: RunDirectory
+) -> tuple[list[TaskScenario], list[TaskScenario]]:
+    """To train on, and held out."""
+    if training.scenarios_file is not None:
+        tasks = read_tasks(training.scenarios_file)
+        random.Random(training.config.seed).shuffle(tasks)
+        count = min(max(1, round(training.held_out * len(tasks))), len(tasks) - 1)
+        return tasks[count:], tasks[:count]
+    assert training.judge is not None  # `check` saw to it
+    made = await make(
+        training.servers,
+        judge=training.judge,
+        count=training.scenarios,
+        path=run.path / FOLDER / "scenarios.jsonl",
+        tools=training.tools,
+        sandbox=training.sandbox,
+        instructions=training.instructions,
+        seed=training.config.seed,
+    )
+    split = split_scenarios(made.scenarios, validation=training.held_out, seed=training.config.seed)
+    to_train, held_out = ([one.model_dump(mode="json") for one in side] for side in split)
+    return to_train, held_out
+
+
+def _check_same(training: Training, run: RunDirectory, scenarios: list[TaskScenario]) -> None:
+    """A run goes on only with what it was begun with. No secret is part of it."""
+    now = {
+        "servers": [str(server) for server in training.servers],
+        "tools": None if training.tools is None else sorted(training.tools),
+        "scenarios": sorted(scenario_digest(one) for one in scenarios),
+        "system": training.system,
+        "limits": training.limits.model_dump(mode="json"),
+    }
+    path = run.path / FOLDER / "setup.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, [json.dumps(now, indent=1).encode()])
+        return
+    before = json.loads(path.read_text("utf-8"))
+    changed = [key for key, value in now.items() if before.get(key) != value]
+    if changed:
+        raise RunMismatchError(
+            f"{run.path} was begun with other {' and '.join(changed)}",
+            "Use the same ones, or another --name.",
+        )
+
+
+class JudgeReward:
+    """Rollouts are compared with each other to train on; held-out ones graded each alone,
+    so that their scores can be compared over time."""
+
+    def __init__(self, judge: JudgeModel, held_out: Sequence[TaskScenario]) -> None:
+        self._relative = Ruler(judge, _standard, mode="relative")
+        self._absolute = self._relative.using(judge, _standard, mode="absolute")
+        self._held_out = {scenario_digest(one) for one in held_out}
+
+    async def __call__(self, group: TrajectoryGroup) -> TrajectoryGroup | None:
+        scenario = group.trajectories[0].metadata["scenario"]
+        held_out = scenario_digest(scenario) in self._held_out
+        return await (self._absolute if held_out else self._relative)(group)
+
+
+def _standard(trajectories: Sequence[Trajectory]) -> str:
+    """The rubric, with what success is in this scenario where it says so."""
+    scenario = trajectories[0].metadata["scenario"]
+    success = scenario.get("success") if isinstance(scenario, dict) else None
+    rubric = f"{DEFAULT_RUBRIC.rstrip()}\n- What isn't backed by a tool's result is no achievement."
+    return rubric if not success else f"{rubric}\n- In this task success means: {success}"
