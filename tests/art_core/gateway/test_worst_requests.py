@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -79,7 +79,7 @@ HUGE: dict[str, dict[str, Any]] = {
 
 
 @contextmanager
-def others_are_served(url: str) -> Iterator[None]:
+def others_are_served(url: str) -> Generator[None]:
     """Nobody waits long for an answer meanwhile."""
     ended = threading.Event()
     waits: list[float] = []
