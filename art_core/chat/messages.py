@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from art_core.chat.turns import ROLES, Call, Role, Turn
@@ -67,9 +67,12 @@ def _assistant(fields: Mapping[str, Any], text: str, from_parts: _Parts, where: 
     refusal = fields.get("refusal")
     if not text and isinstance(refusal, str):
         text = refusal
+    items: object = fields.get("tool_calls") or from_parts.calls
+    if not isinstance(items, list | tuple):
+        raise ChatError(f"{where}.tool_calls is {items!r:.80}", "It must be a list of calls.")
     calls = [
         _call(item, f"{where}.tool_calls[{index}]")
-        for index, item in enumerate(fields.get("tool_calls") or from_parts.calls)
+        for index, item in enumerate(cast("Sequence[object]", items))
     ]
     if not calls and fields.get("function_call"):
         calls = [_call({"function": fields["function_call"]}, f"{where}.function_call")]

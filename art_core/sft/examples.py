@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from art_core.chat import ChatFormat, canonical_key
+from art_core.chat.normalise import normalise
 from art_core.config import SftConfig
 from art_core.errors import ChatError, ExampleError
 from art_core.sft.conversations import TokenRow, cut_row, is_answer, token_rows
@@ -153,6 +154,7 @@ def _prepare(
     history = example.history
     recorded = history is not None and is_recorded is not None and is_recorded(history)
     try:
+        normalise(example.messages)  # says which message it is that can't be used
         keys = _keys(example)
         if recorded and history is not None:
             row = cut_row(history.token_ids, history.loss_mask)

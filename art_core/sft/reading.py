@@ -112,6 +112,8 @@ def _examples(item: object, where: str) -> Iterator[Example]:
         raise _ShapeError(f"a {type(item).__name__}, not an object")
     fields = cast("Mapping[str, Any]", item)
     if "trajectories" in fields:
+        if not isinstance(fields["trajectories"], list):
+            raise _ShapeError("trajectories isn't a list")
         yield from _examples(TrajectoryGroup.model_validate(fields), where)
     elif "messages_and_choices" in fields or "histories" in fields:
         yield from _examples(Trajectory.model_validate(fields), where)

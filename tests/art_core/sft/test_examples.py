@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import art_core as art
 from art_core.chat import TemplateFormat
@@ -131,7 +133,7 @@ BAD: list[tuple[Any, str, str]] = [
     (
         {"messages": [*chat("a", "b")["messages"], {"role": "robot", "content": "c"}]},
         "inexpressible",
-        "role 'robot'",
+        "messages[2] has role 'robot'",
     ),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url"}]}, ANSWER]},
@@ -143,6 +145,14 @@ BAD: list[tuple[Any, str, str]] = [
         "inexpressible",
         "the reasoning of this answer",
     ),
+    ({"trajectories": 5}, "malformed", "trajectories isn't a list"),
+    (
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": 5}]},
+        "inexpressible",
+        "messages[1].tool_calls is 5",
+    ),
+    (chat("a", "b \ud800"), "inexpressible", "half of a character"),
+    (chat("a \ud800", "b"), "inexpressible", "half of a character"),
     (chat("word " * 3000, "b"), "too long", "tokens; at most 2048 fit"),
 ]  # fmt: skip
 
@@ -223,3 +233,45 @@ def test_an_answer_that_histories_share_is_learned_once(
         ["b<|im_end|>d<|im_end|>"],
         ["f<|im_end|>"],
     ]
+
+
+NAMES = st.sampled_from(
+    [
+        "content",
+        "tool_calls",
+        "function",
+        "name",
+        "arguments",
+        "id",
+        "type",
+        "text",
+        "weight",
+        "reasoning_content",
+        "tool_call_id",
+        "function_call",
+        "refusal",
+        "role",
+        "parameters",
+    ]
+)
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+MESSAGE = st.dictionaries(NAMES, ODD, max_size=3).flatmap(
+    lambda fields: st.sampled_from(["user", "assistant", "tool", "system", "x"]).map(
+        lambda role: {**fields, "role": role}
+    )
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck])
+@given(
+    st.fixed_dictionaries(
+        {"messages": st.lists(MESSAGE, max_size=4) | ODD}, optional={"tools": ODD}
+    )
+)
+def test_whatever_is_written_is_learned_or_named(read: Read, odd: dict[str, Any]) -> None:
+    prepares = read([chat("good", "fine"), odd])
+    assert len(prepares.examples) + len(prepares.problems) == 2
