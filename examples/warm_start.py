@@ -5,8 +5,9 @@
 
 A small shop's assistant must call the right one of three tools with the right arguments,
 and then say what the tool found. The embedded 135M model can't do that at all, so rewards
-alone would teach it nothing: all its rollouts fail alike. Eighty demonstrations, played by a
-script, open the door; reinforcement learning on other questions goes on from there.
+alone would teach it nothing: all its rollouts fail alike. Sixty demonstrations about a few
+goods and towns, played by a script, open the door; reinforcement learning on questions about
+many more goes on from there.
 
 Prints, and draws into ``warm_start.png``, the share of held-out questions (other goods,
 other towns) that were answered by a right call: before, after the demonstrations, and after
@@ -32,23 +33,25 @@ from art_core.rollouts import TrainReport
 from art_core.sft.demonstrations import demonstrated
 
 SYSTEM = "You work in a shop. Use the tools, then answer in one short sentence."
-GOODS = [
-    "lamp",
-    "chair",
-    "sofa",
-    "desk",
-    "mirror",
-    "rug",
-    "clock",
-    "vase",
-    "shelf",
-    "stool",
-    "bench",
-    "kettle",
-]
-HELD_OUT_GOODS = ["table", "pillow", "curtain", "candle", "basket", "mug"]
-TOWNS = ["Oslo", "Paris", "Rome", "Berlin", "Madrid", "Vienna", "Dublin", "Prague"]
-HELD_OUT_TOWNS = ["Lisbon", "Athens", "Warsaw", "Zurich"]
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+GOODS = words(
+    "lamp chair sofa desk mirror rug clock vase shelf stool bench kettle spoon plate bowl ladder "
+    "drawer hammock hook towel blanket carpet cushion jug tray bucket broom bell crate barrel "
+    "tent torch globe easel piano drum violin kite scarf hat"
+)
+HELD_OUT_GOODS = words(
+    "table pillow curtain candle basket mug wardrobe cradle teapot lantern armchair trolley"
+)
+TOWNS = words(
+    "Oslo Paris Rome Berlin Madrid Vienna Dublin Prague Bergen Milan Turin Lyon Porto Malaga "
+    "Bonn Graz"
+)
+HELD_OUT_TOWNS = words("Lisbon Athens Warsaw Zurich Geneva Krakow Naples Seville")
 CURRENCIES = {"euros": "EUR", "dollars": "USD", "pounds": "GBP", "yen": "JPY"}
 QUANTITIES = {"one": 1, "two": 2, "three": 3, "four": 4, "half a dozen": 6, "a dozen": 12}
 
@@ -94,10 +97,9 @@ class Question:
     result: int
 
 
-def questions(count: int, seed: int, *, held_out: bool = False) -> list[Question]:
-    chance = random.Random(f"{seed}/{held_out}")
-    goods = HELD_OUT_GOODS if held_out else GOODS
-    towns = HELD_OUT_TOWNS if held_out else TOWNS
+def questions(count: int, seed: int, goods: list[str], towns: list[str]) -> list[Question]:
+    """Different questions, a third of them for each tool."""
+    chance = random.Random(f"{seed}/{goods[0]}/{len(goods)}")
     made: dict[str, Question] = {}
     while len(made) < count:
         item, result = chance.choice(goods), chance.randint(10, 99)
@@ -203,28 +205,30 @@ async def run(seed: int, settings: argparse.Namespace) -> TrainReport:
     warm_start = await demonstrated(
         root / f"demonstrations-seed{seed}.jsonl",
         scripted,
-        questions(settings.demonstrations, 1000 + seed),
-        sft=SftConfig(epochs=2, batch_size=8, learning_rate=3e-3, seed=seed),
+        questions(settings.demonstrations, seed, GOODS[:6], TOWNS[:4]),
+        sft=SftConfig(
+            epochs=2, batch_size=8, learning_rate=2e-3, seed=seed, max_tokens_per_pass=1024
+        ),
     )
     config = art.TrainConfig(
         warm_start=warm_start,
         steps=1 + settings.rl_steps,
         groups_per_step=8,
         rollouts_per_group=8,
-        learning_rate=5e-4,
+        learning_rate=1e-3,
         seed=seed,
         eval_every=1 + settings.rl_steps,
         keep_checkpoints=1,
-        max_tokens_per_pass=2048,
+        max_tokens_per_pass=1024,
     )
     async with art.LocalBackend(root) as backend:
         await model.register(backend)
         return await art.train(
             model,
             play,
-            questions(200, seed),
+            questions(200, seed, GOODS, TOWNS),
             config,
-            validation=questions(settings.held_out, seed, held_out=True),
+            validation=questions(settings.held_out, seed, HELD_OUT_GOODS, HELD_OUT_TOWNS),
         )
 
 
@@ -253,8 +257,8 @@ def draw(results: list[tuple[float, float, float]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="SFT on a few demonstrations, then RL.")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--demonstrations", type=int, default=80)
-    parser.add_argument("--rl-steps", type=int, default=5)
+    parser.add_argument("--demonstrations", type=int, default=60)
+    parser.add_argument("--rl-steps", type=int, default=6)
     parser.add_argument("--held-out", type=int, default=48)
     parser.add_argument("--root", type=Path, default=Path(".art"))
     settings = parser.parse_args()
