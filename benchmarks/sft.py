@@ -27,8 +27,8 @@ from datasets import Dataset
 from jinja2 import TemplateError
 from peft import LoraConfig as PeftLora
 from transformers import PrinterCallback, TrainerCallback
-from trl import SFTConfig as TrlConfig
-from trl import SFTTrainer
+from trl.trainer.sft_config import SFTConfig as TrlConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from art_core.chat import chat_format_for
 from art_core.config import LoraConfig, SftConfig

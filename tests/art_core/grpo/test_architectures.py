@@ -27,5 +27,5 @@ def test_a_multiplier_of_the_logits_is_seen_below_bfloat16s_rounding(
     config: Any = tf.FalconH1Config(**SIZES, lm_head_multiplier=multiplier)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = tf.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        model: Any = tf.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     assert Probe(model.requires_grad_(False).eval()).head_is_linear() is linear
