@@ -112,7 +112,7 @@ async def main(root: str, steps: int, seed: int) -> TrainReport:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", default=".art")
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     asyncio.run(main(arguments.root, arguments.steps, arguments.seed))
