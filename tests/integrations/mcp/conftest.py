@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from art_core.rollouts import TrainableModel
 from integrations.mcp import StdioServer
+from tests.integrations.mcp.scripted import AgentBackend
 
 BAD = Path(__file__).with_name("bad_server.py")
+HTTP = Path(__file__).with_name("http_server.py")
 MakeBad = Callable[..., StdioServer]
 
 
@@ -29,3 +36,28 @@ def bad_server() -> MakeBad:
 def time_server() -> StdioServer:
     """mcp-server-time, which speaks the protocol of 2026-07-28."""
     return StdioServer(command=str(Path(sys.executable).with_name("mcp-server-time")), name="time")
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Generator[TrainableModel[Any]]:
+    """Does what its task says; see `scripted`."""
+    backend = AgentBackend(tmp_path_factory.mktemp("records"))
+    yield backend.new_policy("policy")
+    backend.stop()
+
+
+@pytest.fixture
+def http_server() -> Generator[str]:
+    """A server of the official SDK over streamable HTTP, with a tool ``authorization``."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    process = subprocess.Popen([sys.executable, str(HTTP), str(port)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(200):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.terminate()
+        process.wait()

@@ -1,0 +1,125 @@
+"""``art mcp``: the commands, with a real (tiny, random) model, real servers and a fake judge."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ruler.fake_judge import FakeJudge
+from tests.ruler.fake_judge import running_judge as running_judge
+from tests.ruler.test_autorl import writes_and_judges
+
+SERVER = str(Path(sys.executable).with_name("mcp-server-time"))
+REWARD = """
+def grade(outcome):
+    assert outcome.workspace.connections[0].alive
+    return len(outcome.answer) % 7 / 7
+"""
+
+
+@pytest.fixture
+def judge() -> FakeJudge:
+    with running_judge() as judge:
+        writes_and_judges(judge)
+        yield judge  # type: ignore[misc]
+
+
+def art_mcp(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from integrations.mcp.cli import app; app(sys.argv[1:])"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=folder,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(folder),
+            "COLUMNS": "160",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+        },
+    )
+
+
+def training(model: Path, *more: str) -> list[str]:
+    return [
+        "train", "--server", SERVER, "--model", str(model), "--steps", "1", "--groups", "2",
+        "--rollouts", "3", "--max-tokens", "12", "--max-turns", "2", "--isolation", "shared",
+        *more,
+    ]  # fmt: skip
+
+
+def test_inspect(tmp_path: Path) -> None:
+    done = art_mcp(tmp_path, "inspect", "--server", SERVER, "--tool", "convert_time", "--json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    view = json.loads(done.stdout)
+    assert [tool["function"]["name"] for tool in view["tools"]] == ["convert_time"]
+    assert view["servers"][0]["protocol"] == "2026-07-28"
+
+
+def test_scenarios(judge: FakeJudge, tmp_path: Path) -> None:
+    done = art_mcp(
+        tmp_path, "scenarios", "--server", SERVER, "--judge", "fake", "--judge-url", judge.url,
+        "--scenarios", "5", "--instructions", "Only about Oslo.",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = (tmp_path / "scenarios.jsonl").read_text().splitlines()
+    assert len(lines) == 5
+    assert "convert_time" in judge.prompt()
+    assert "Only about Oslo." in judge.prompt()
+
+
+def test_training_by_a_judge(judge: FakeJudge, tiny_model_folder: Path, tmp_path: Path) -> None:
+    arguments = training(tiny_model_folder, "--judge", "fake", "--judge-url", judge.url)
+    done = art_mcp(tmp_path, *arguments, "--scenarios", "6")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "before training" in done.stdout
+    run = tmp_path / ".art" / "mcp" / "agent"
+    assert (run / "reward_curve.png").stat().st_size > 1_000
+    assert "after training" in (run / "mcp" / "transcripts.txt").read_text()
+    asked = len(judge.requests)
+    assert asked > 4
+
+
+def test_training_by_a_reward_resumes_and_knows_its_setup(
+    tiny_model_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(REWARD)
+    tasks = [json.dumps({"task": f"What time is it in zone {n}?"}) for n in range(5)]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(tasks))
+    mine = ["--reward", "mine:grade", "--scenarios-file", "tasks.jsonl"]
+    arguments = training(tiny_model_folder, *mine)
+    for steps in ("1", "2"):
+        done = art_mcp(tmp_path, *arguments, "--steps", steps)
+        assert done.returncode == 0, done.stderr[-3000:]
+    run = tmp_path / ".art" / "mcp" / "agent"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert {(row["split"], row["step"]) for row in rows} == {
+        ("val", 0), ("train", 1), ("val", 1), ("train", 2), ("val", 2),
+    }  # fmt: skip
+    changed = art_mcp(tmp_path, *arguments, "--tool", "convert_time")
+    assert changed.returncode == 1
+    assert "begun with other tools" in " ".join(changed.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "--server", SERVER], "nothing gives rewards"),
+        (["train", "--server", SERVER, "--reward", "json:loads"], "nobody to write scenarios"),
+        (["train", "--server", SERVER, "--reward", "no:x"], "can't be imported"),
+        (["train", "--server", SERVER, "--judge", "x", "--isolation", "none"], "isolation is"),
+        (["inspect"], "none of --server, --url and --config"),
+        (["inspect", "--server", "no-such-command"], "can't be started"),
+        (["inspect", "--server", SERVER, "--tool", "nope"], "there is no tool 'nope'"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, arguments: list[str], said: str) -> None:
+    done = art_mcp(tmp_path, *arguments)
+    assert done.returncode == 1
+    assert said in " ".join(done.stderr.replace("│", " ").split())
