@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import StringIO
 
 from rich.console import Console
 from rich.table import Table
@@ -84,7 +85,8 @@ def _print_pair(console: Console, pair: Pair) -> None:
 
 
 def _written(pairs: Sequence[Pair]) -> str:
-    console = Console(record=True, width=_WIDTH, quiet=True)
+    text = StringIO()
+    console = Console(file=text, width=_WIDTH)
     for pair in pairs:
         _print_pair(console, pair)
-    return console.export_text()
+    return text.getvalue()

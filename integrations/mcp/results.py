@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from mcp.types import (
     AudioContent,
@@ -63,7 +63,10 @@ def _says(parts: Sequence[str], structured: Any) -> bool:
             said = json.loads(part)
         except ValueError:
             said = part
-        if said == structured or structured == {"result": said}:
+        if said == structured or (
+            isinstance(structured, dict)
+            and list(cast("dict[str, Any]", structured).values()) == [said]
+        ):
             return True
     # A list is repeated item by item.
     return structured == {"result": [_parsed(part) for part in parts]}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from tests.ruler.fake_judge import FakeJudge
-from tests.ruler.fake_judge import running_judge as running_judge
+from tests.ruler.fake_judge import FakeJudge, running_judge
 from tests.ruler.test_autorl import writes_and_judges
 
 SERVER = str(Path(sys.executable).with_name("mcp-server-time"))
@@ -22,10 +22,10 @@ def grade(outcome):
 
 
 @pytest.fixture
-def judge() -> FakeJudge:
+def judge() -> Generator[FakeJudge]:
     with running_judge() as judge:
         writes_and_judges(judge)
-        yield judge  # type: ignore[misc]
+        yield judge
 
 
 def art_mcp(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -82,8 +82,7 @@ def test_training_by_a_judge(judge: FakeJudge, tiny_model_folder: Path, tmp_path
     run = tmp_path / ".art" / "mcp" / "agent"
     assert (run / "reward_curve.png").stat().st_size > 1_000
     assert "after training" in (run / "mcp" / "transcripts.txt").read_text()
-    asked = len(judge.requests)
-    assert asked > 4
+    assert any("In this task success means" in judge.system(i) for i in range(len(judge.requests)))
 
 
 def test_training_by_a_reward_resumes_and_knows_its_setup(
