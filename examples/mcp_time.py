@@ -73,7 +73,7 @@ def example(number: int, scenario: Scenario) -> list[Message]:
     """How it is done, as the agent's own earlier work; results are cut to what matters."""
     arguments = {key: value for key, value in scenario.items() if key != "task"}
     call_id = f"call_{number}"
-    function = {"name": "convert_time", "arguments": json.dumps(arguments)}
+    function: Message = {"name": "convert_time", "arguments": json.dumps(arguments)}
     ends = converted(scenario)
     shown = {
         "source": {"timezone": scenario["source_timezone"], "datetime": ends["source"]},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -85,12 +85,11 @@ async def _server_view(connection: Connection) -> ServerView:
     listed = await list_everything(client)
     info = client.server_info
 
-    def plain(items: Sequence[object]) -> list[dict[str, JsonValue]]:
-        dumped = [
-            item.model_dump(mode="json", by_alias=True, exclude_none=True)  # type: ignore[attr-defined]
-            for item in items
+    def plain(items: Sequence[BaseModel]) -> list[dict[str, JsonValue]]:
+        dumped: JsonValue = [
+            item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in items
         ]
-        return cast("list[dict[str, JsonValue]]", redact.json(cast("JsonValue", dumped)))
+        return cast("list[dict[str, JsonValue]]", redact.json(dumped))
 
     return ServerView(
         name=connection.server.name,

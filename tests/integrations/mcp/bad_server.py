@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-OBJECT = {"type": "object", "properties": {}}
+OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 REF = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
@@ -157,7 +157,8 @@ def answer(request: dict[str, Any]) -> None:
     elif method == "tools/list":
         send({"id": number, "result": listed(params.get("cursor"))})
     elif method == "tools/call":
-        token = (params.get("_meta") or {}).get("progressToken")
+        meta: dict[str, Any] = params.get("_meta") or {}
+        token = meta.get("progressToken")
         known = params["name"] in {tool["name"] for tool in TOOLS}
         result = called(params["name"], token if params["name"] == "hangs" else number)
         if result is not None:

@@ -176,8 +176,9 @@ async def test_a_sandbox_is_the_same_before_each_rollout(policy: Policy, tmp_pat
 async def test_what_doesnt_go_together(
     bad_server: MakeBad, policy: Policy, fields: dict[str, Any], said: str
 ) -> None:
+    options: dict[str, Any] = {"isolation": "pool", **fields}
     with pytest.raises(ConfigError, match=said):
-        async with ServerPool(bad_server(), **{"isolation": "pool", **fields}) as pool:
+        async with ServerPool(bad_server(), **options) as pool:
             await MCPAgent(policy, pool).play("x")
 
 

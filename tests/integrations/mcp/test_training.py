@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from art_core.errors import ArtError
+from integrations.mcp.cli import app
 from tests.ruler.fake_judge import FakeJudge, running_judge
 from tests.ruler.test_autorl import writes_and_judges
 
@@ -85,6 +87,7 @@ def test_training_by_a_judge(judge: FakeJudge, tiny_model_folder: Path, tmp_path
     assert any("In this task success means" in judge.system(i) for i in range(len(judge.requests)))
 
 
+@pytest.mark.long
 def test_training_by_a_reward_resumes_and_knows_its_setup(
     tiny_model_folder: Path, tmp_path: Path
 ) -> None:
@@ -118,7 +121,9 @@ def test_training_by_a_reward_resumes_and_knows_its_setup(
         (["inspect", "--server", SERVER, "--tool", "nope"], "there is no tool 'nope'"),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, arguments: list[str], said: str) -> None:
-    done = art_mcp(tmp_path, *arguments)
-    assert done.returncode == 1
-    assert said in " ".join(done.stderr.replace("│", " ").split())
+def test_mistakes_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArtError, match=said):
+        app(arguments, standalone_mode=False)
