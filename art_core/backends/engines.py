@@ -54,6 +54,7 @@ def start_engine(
         model=weights.files.path,
         dtype=str(weights.dtype).removeprefix("torch."),
         lora_rank=lora_rank,
+        lora_modules=_adaptable(weights),
         gpu=_gpu_plan(weights, options),
     )
     return VllmEngine.start_server(_facts(weights), served, options, folder=folder)
@@ -68,6 +69,18 @@ def _facts(weights: BaseWeights) -> BaseFacts:
         dtype=str(weights.dtype).removeprefix("torch."),
         device=weights.device.type,
     )
+
+
+def _adaptable(weights: BaseWeights) -> tuple[str, ...]:
+    """What PEFT calls all linear layers: the output head isn't among them."""
+    model = weights.new_model()
+    head = model.get_output_embeddings()
+    names = {
+        name.rpartition(".")[2]
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not head
+    }
+    return tuple(sorted(names))
 
 
 def _gpu_plan(weights: BaseWeights, options: VllmOptions) -> GpuPlan | None:

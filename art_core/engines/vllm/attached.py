@@ -28,5 +28,9 @@ class AttachedServer:
     def failure(self) -> EngineError | None:
         """Known only by asking it."""
 
+    def last_error(self) -> str:
+        """Its log is elsewhere."""
+        return ""
+
     def stop(self) -> None:
         """It goes on."""

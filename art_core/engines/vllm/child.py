@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from art_core.engines.vllm import guard
 from art_core.engines.vllm.command import HOST
-from art_core.engines.vllm.failures import explain
+from art_core.engines.vllm.failures import explain, last_error
 from art_core.errors import EngineError, EngineStartError
 from art_core.runs.files import make_folder, storage_errors
 
@@ -97,6 +97,10 @@ class ChildServer:
             return EngineStartError("the vLLM server hasn't been started")
         code = self._process.poll()
         return None if code is None else explain(self.tail(), code, self.log)
+
+    def last_error(self) -> str:
+        """What it printed last of an exception; may be empty."""
+        return last_error(self.tail())
 
     def tail(self) -> str:
         """The end of the log."""

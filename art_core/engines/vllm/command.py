@@ -31,6 +31,8 @@ class Served:
     dtype: str
     """``bfloat16`` or ``float32``: the trainer's, so that both compute the same."""
     lora_rank: int
+    lora_modules: tuple[str, ...]
+    """Last names of the layers that adapters may have; not the output head."""
     gpu: GpuPlan | None
     """None: on the CPU."""
 
@@ -62,6 +64,8 @@ def command(python: str, port: int, served: Served, options: VllmOptions) -> lis
     line = [python, "-m", MODULE, "--model", str(served.model), "--dtype", served.dtype]
     line += ["--host", HOST, "--port", str(port)]
     line += ["--enable-lora", "--max-lora-rank", str(fitting)]
+    # vLLM 0.32 dies when a prompt is scored by an adapter and the output head is among them.
+    line += ["--lora-target-modules", *served.lora_modules]
     line += ["--max-loras", str(options.max_adapters)]
     line += ["--max-cpu-loras", str(options.max_adapters * 4)]
     # Temperature applied; the model's own sampling defaults would restrict what is drawn.

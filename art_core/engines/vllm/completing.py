@@ -39,6 +39,8 @@ class Completing:
     prompt: list[int]
     sampling: SamplingParams
     most: int
+    can_score: bool
+    """Whether this model's server survives scoring a prompt."""
 
     def chunks(self) -> AsyncGenerator[Chunk]:
         """Raises as `InferenceEngine.generate` does."""
@@ -99,7 +101,7 @@ class Completing:
         tops = [each for piece in pieces for each in piece.top_logprobs]
         # Where a grammar leaves one token, its logprob among what is left is 0.
         forced = [p == 0.0 for p in logprobs] if sampling.grammar is not None else []
-        if not can_be_rescored(sampling):
+        if not (self.can_score and can_be_rescored(sampling)):
             forced = [True] * len(tokens)
         elif tokens:
             whole = [*prompt, *tokens]

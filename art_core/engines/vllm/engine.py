@@ -148,8 +148,9 @@ class VllmEngine:
         """See `InferenceEngine.generate`.
 
         A completion with a grammar, top-k, top-p or min-p comes in one chunk: vLLM gives
-        logprobs of what these leave over, so it is scored again as a whole. At a
-        temperature other than 0 and 1 that can't be done: see `Chunk.forced`.
+        logprobs of what these leave over, so it is scored again as a whole. That can't be
+        done at a temperature other than 0 and 1, nor by an adapter on a server that isn't
+        ours: see `Chunk.forced`.
         """
         prompt = list(prompt_token_ids)
         most = self._room(prompt, sampling)
@@ -162,6 +163,8 @@ class VllmEngine:
                 prompt=prompt,
                 sampling=sampling,
                 most=most,
+                # vLLM 0.32 dies of scoring with an adapter, if the output head may have one.
+                can_score=version is None or self._server.restarts,
             )
             try:
                 async with aclosing(completing.chunks()) as chunks:

@@ -67,7 +67,7 @@ _KILLED = (-9, 137)
 
 def explain(log: str, code: int, where: Path) -> EngineStartError:
     """What is known about a server that ended with exit status ``code`` and this log."""
-    quoted = _last_error(log)
+    quoted = last_error(log)
     said = f" ({quoted})" if quoted else ""
     for pattern, cause, remedy in _CAUSES:
         if re.search(pattern, log):
@@ -85,7 +85,7 @@ def explain(log: str, code: int, where: Path) -> EngineStartError:
     )
 
 
-def _last_error(log: str) -> str:
+def last_error(log: str) -> str:
     """The last line that names an exception of its own."""
     found = [match[1] for line in log.splitlines() if (match := _ERROR_LINE.match(line.strip()))]
     own = [line for line in found if _ONLY_REPORTED not in line]

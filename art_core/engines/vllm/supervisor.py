@@ -48,6 +48,10 @@ class Server(Protocol):
         """Why it has ended, where that can be known without asking it."""
         ...
 
+    def last_error(self) -> str:
+        """What it printed last of an exception; may be empty."""
+        ...
+
     def stop(self) -> None: ...
 
 
@@ -226,7 +230,10 @@ class Supervisor:
             silent = silent + 1 if healthy is None else 0
             refused = refused + 1 if healthy is False else 0
             if silent >= _STRIKES or refused >= _REFUSALS:
-                return EngineError(f"vLLM at {serving.url} doesn't answer /health any more")
+                said = self._server.last_error()
+                return EngineError(
+                    f"vLLM at {serving.url} isn't healthy any more" + (f" ({said})" if said else "")
+                )
             if suspected and healthy:
                 try:
                     self._prepare(serving.url)

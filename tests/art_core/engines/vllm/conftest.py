@@ -63,7 +63,13 @@ def start(fake_options: Callable[..., VllmOptions], tmp_path: Path) -> Start:
     async def make(
         fake: dict[str, Any] | None = None, gpu: GpuPlan | None = None, **fields: Any
     ) -> AsyncGenerator[VllmEngine]:
-        served = Served(model=tmp_path / "base", dtype="float32", lora_rank=8, gpu=gpu)
+        served = Served(
+            model=tmp_path / "base",
+            dtype="float32",
+            lora_rank=8,
+            lora_modules=("q_proj", "v_proj"),
+            gpu=gpu,
+        )
         options = fake_options(fake, **fields)
         engine = VllmEngine.start_server(BASE, served, options, folder=tmp_path / "engine")
         try:

@@ -39,6 +39,7 @@ async def test_versions_side_by_side_under_names_never_used_twice(
         )
         assert is_from(first, "one")
         assert is_from(second, "two")
+        assert is_from(await complete(engine, PROMPT, adapter=BOT_1, max_tokens=8, top_k=3), "one")
         (one, two) = look(engine)["adapters"]
         assert one.startswith("bot@1.")
         assert two.startswith("bot@2.")

@@ -33,6 +33,8 @@ async def test_it_is_used_and_left_as_it_was(
     await engine.load_adapter(BOT, adapter_folder("one"))
     done = await complete(engine, [1, 2, 3], adapter=BOT, max_tokens=1)
     assert done.logprobs == pytest.approx([logprob(policy_of(b"one"), [1, 2, 3], done.tokens[0])])
+    limited = await complete(engine, [1, 2, 3], adapter=BOT, max_tokens=2, top_k=3)
+    assert limited.forced == [True, True]
     assert await engine.score([1, 2, 3]) == pytest.approx(
         [logprob("base", [1], 2), logprob("base", [1, 2], 3)]
     )

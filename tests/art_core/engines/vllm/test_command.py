@@ -13,11 +13,18 @@ from art_core.engines.vllm.gpus import GpuPlan, Memory, plan_gpus
 from art_core.errors import ConfigError
 
 GIB = 2**30
-ON_CPU = Served(model=Path("models/m"), dtype="float32", lora_rank=12, gpu=None)
+ON_CPU = Served(
+    model=Path("models/m"),
+    dtype="float32",
+    lora_rank=12,
+    lora_modules=("q_proj", "v_proj"),
+    gpu=None,
+)
 ON_GPU = Served(
     model=Path("models/m"),
     dtype="bfloat16",
     lora_rank=8,
+    lora_modules=("q_proj", "v_proj"),
     gpu=GpuPlan(gpus=(1, 2), memory=0.4, sleep=True, reason=""),
 )
 
@@ -35,6 +42,8 @@ def test_the_command_line() -> None:
     assert value(line, "--max-lora-rank") == "16"
     assert value(line, "--max-model-len") == "512"
     assert value(line, "--logprobs-mode") == "processed_logprobs"
+    at = line.index("--lora-target-modules")
+    assert line[at + 1 : at + 3] == ["q_proj", "v_proj"]
     assert line[-2:] == ["--seed", "3"]
     assert "--enable-sleep-mode" not in line
 

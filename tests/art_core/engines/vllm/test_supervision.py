@@ -122,7 +122,9 @@ from art_core.engines.vllm.command import Served, command
 from art_core.engines.vllm.options import VllmOptions
 
 site, folder = sys.argv[1:]
-served = Served(model=pathlib.Path("m"), dtype="float32", lora_rank=8, gpu=None)
+served = Served(
+    model=pathlib.Path("m"), dtype="float32", lora_rank=8, lora_modules=("q_proj",), gpu=None
+)
 server = ChildServer(
     lambda port: command(sys.executable, port, served, VllmOptions()),
     {"PYTHONPATH": site},
