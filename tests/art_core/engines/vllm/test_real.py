@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -59,7 +60,8 @@ def adapters(weights: BaseWeights, tmp_path_factory: pytest.TempPathFactory) -> 
     def make(seed: int, rank: int = 8) -> Path:
         torch.manual_seed(seed)
         config = LoraConfig(r=rank, target_modules="all-linear")
-        model: Any = get_peft_model(weights.new_model(), config)
+        with warnings.catch_warnings(action="ignore"):  # PEFT's, about transformers 6
+            model: Any = get_peft_model(weights.new_model(), config)
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 parameter.data.normal_(std=0.02)
