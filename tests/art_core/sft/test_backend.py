@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -212,7 +213,7 @@ def undisturbed(
 SAVED = "after the progress is saved"
 POINTS = [
     (SAVED, signal.SIGKILL, 2),
-    ("right after the checkpoint", signal.SIGKILL, 0),
+    pytest.param("right after the checkpoint", signal.SIGKILL, 0, marks=pytest.mark.long),
     pytest.param("before the progress is saved", signal.SIGKILL, 4, marks=pytest.mark.long),
     pytest.param("in an update", signal.SIGTERM, 4, marks=pytest.mark.long),
 ]
@@ -234,15 +235,31 @@ def test_killed_it_ends_with_the_same_adapter(
     assert json.loads(again.stdout) == {**undisturbed, "updates": left}
 
 
-async def test_other_examples_do_not_go_on_from_the_progress(
-    tmp_path: Path, tiny_model_folder: Path
+async def test_cancelled_it_keeps_its_progress_for_the_same_examples(
+    backend: art.LocalBackend, model: art.TrainableModel[None]
 ) -> None:
-    assert start(tmp_path, tiny_model_folder, SAVED).returncode == -signal.SIGKILL
-    async with art.LocalBackend(tmp_path, dtype="float32") as backend:
-        model = art.TrainableModel(name="bot", project="p", base_model=str(tiny_model_folder))
-        await model.register(backend)
-        with pytest.raises(RunMismatchError, match="has the progress of 4 updates"):
-            await backend.train_sft(model, TRAINING[:4], SftConfig(epochs=3, batch_size=4))
+    config = SftConfig(epochs=3, batch_size=4)
+    told: list[int] = []
+
+    def stop(progress: SftProgress) -> None:
+        told.append(progress.done)
+        if progress.done == 3:
+            learning.cancel()
+
+    learning = asyncio.create_task(backend.train_sft(model, TRAINING, config, on_progress=stop))
+    with pytest.raises(asyncio.CancelledError):
+        await learning
+    assert await model.get_step() == 0
+    assert told == [1, 2, 3]
+    # The fourth was under way: it was seen to its end.
+    with pytest.raises(RunMismatchError, match="has the progress of 4 updates"):
+        await backend.train_sft(model, TRAINING[:4], config)
+    told.clear()
+    result = await backend.train_sft(
+        model, TRAINING, config, on_progress=lambda progress: told.append(progress.done)
+    )
+    assert told == [5, 6]
+    assert result.metrics["sft/updates"] == 6
 
 
 def test_written_examples_are_read_back(tmp_path: Path) -> None:
