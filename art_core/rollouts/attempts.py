@@ -70,7 +70,7 @@ def failure_of(result: object) -> RolloutError | None:
     return RolloutError(f"rollout {result.rollout_id} failed:\n{result.error}")
 
 
-async def within(work: Awaitable[T], timeout: float | None) -> T:
+async def within(work: Awaitable[T], timeout: float | None, what: str = "a rollout") -> T:
     """Await ``work`` in a task of its own, for so many seconds at most.
 
     Raises:
@@ -87,11 +87,11 @@ async def within(work: Awaitable[T], timeout: float | None) -> T:
         where = waiting_at(task)
         await _stop(task)
         raise RolloutTimeoutError(
-            f"a rollout took more than {timeout:g} s; it was waiting at {where}",
+            f"{what} took more than {timeout:g} s; it was waiting at {where}",
             "Raise the timeout, or give the agent's own calls one.",
         )
     if task.cancelled():
-        raise RolloutError("a rollout was cancelled from inside", "Await the tasks it starts.")
+        raise RolloutError(f"{what} was cancelled from inside", "Await the tasks it starts.")
     return task.result()
 
 

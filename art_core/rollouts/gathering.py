@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +11,18 @@ from typing import Any
 
 from art_core.config import TrainConfig
 from art_core.errors import TooManyFailuresError
-from art_core.rollouts.attempts import Limits
+from art_core.rollouts.attempts import Limits, within
 from art_core.rollouts.display import LoopDisplay
 from art_core.rollouts.failures import Failures
 from art_core.rollouts.gather import AfterEach, Gatherer
 from art_core.rollouts.plan import extra_scenarios, planned_scenarios
-from art_core.rollouts.play import derive_seed
+from art_core.rollouts.play import current_play, derive_seed
 from art_core.rollouts.playable import Player
 from art_core.rollouts.playing import GroupPlan
 from art_core.rollouts.scoring import Scorer, finished_trajectories, score_group
+from art_core.rollouts.waiting import Waiting
 from art_core.runs import VALIDATION_SPLIT, RunDirectory, has_spread
-from art_core.trajectories import TrajectoryGroup
+from art_core.trajectories import Trajectory, TrajectoryGroup
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ class LoopGatherer:
     scorer: Scorer | None
     run: RunDirectory
     display: LoopDisplay
+    waiting: Waiting
 
     async def step(self, step: int) -> tuple[list[TrajectoryGroup], int]:
         """The groups to train a step on, and how many rollouts failed.
@@ -47,12 +50,13 @@ class LoopGatherer:
         Raises:
             TooManyFailuresError: no group has two scored rollouts, or too many failed.
             RewardError: a trajectory has no reward.
+            RolloutTimeoutError: the scorer took longer than a rollout may.
         """
         plans = self._step_plans(step)
         finished = await self._from_journal(step, plans)
 
         async def keep(group: TrajectoryGroup) -> TrajectoryGroup | None:
-            scored = await score_group(group, self.scorer)
+            scored = await self._score(group)
             if scored is None or len(finished_trajectories(scored)) < 2:
                 return None
             finished[scored.id] = scored
@@ -82,11 +86,24 @@ class LoopGatherer:
         groups: dict[str, TrajectoryGroup] = {}
 
         async def keep(group: TrajectoryGroup) -> TrajectoryGroup:
-            groups[group.id] = await score_group(group, self.scorer) or group
+            groups[group.id] = await self._score(group) or group
             return group
 
         await self._gather(f"held-out at step {step}", plans, keep)
         return [groups[plan.id] for plan in plans]
+
+    async def _score(self, group: TrajectoryGroup) -> TrajectoryGroup | None:
+        what = f"scoring group {group.id}"
+        work = score_group(group, self.scorer)
+        return await within(self.waiting.of(what, work), self.config.rollout_timeout, what)
+
+    async def _watched_play(self, scenario: Any) -> Trajectory:
+        play = current_play()
+        tags = {} if play is None else play.tags
+        what = " ".join(f"{name} {tags[name]}" for name in ("step", "scenario", "rollout"))
+        with self.waiting.doing(what):
+            result: Any = self.play(scenario)  # checked by who awaits it
+            return await result if inspect.isawaitable(result) else result
 
     async def _gather(
         self, description: str, plans: Sequence[GroupPlan], after_each: AfterEach
@@ -101,7 +118,7 @@ class LoopGatherer:
         failures = Failures(total, config.max_exceptions)
         with self.display.gathering(description, total) as watcher:
             gatherer = Gatherer(limits, failures, watcher)
-            await gatherer.groups([plan.pending(self.play) for plan in plans], after_each)
+            await gatherer.groups([plan.pending(self._watched_play) for plan in plans], after_each)
         return failures.count
 
     async def _from_journal(

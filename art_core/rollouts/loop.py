@@ -21,6 +21,7 @@ from art_core.rollouts.report import StepReport, TrainReport
 from art_core.rollouts.scenarios import check_scenarios
 from art_core.rollouts.scoring import Scorer
 from art_core.rollouts.signals import stop_on_sigterm
+from art_core.rollouts.waiting import Waiting
 from art_core.runs import TRAIN_SPLIT, VALIDATION_SPLIT, Retention, RunDirectory
 from art_core.runs.plot import plot_rewards
 from art_core.trajectories import Trajectory, TrajectoryGroup
@@ -73,7 +74,11 @@ async def train(
     held_out = [] if validation is None else check_scenarios(validation, "validation")
     run = model.backend().run_directory(model)
     run.bind(config)
-    with LoopDisplay(model.name, config.steps, run.step) as display, stop_on_sigterm():
+    with (
+        LoopDisplay(model.name, config.steps, run.step) as display,
+        Waiting(run.path) as waiting,
+        stop_on_sigterm(),
+    ):
         gatherer = LoopGatherer(
             play=player(play),
             scenarios=checked,
@@ -82,6 +87,7 @@ async def train(
             scorer=reward,
             run=run,
             display=display,
+            waiting=waiting,
         )
         loop = _Loop(model, config, gatherer, run, display, on_step)
         try:
@@ -155,7 +161,7 @@ class _Loop:
         gathering = time.monotonic()
         groups, failed = await self._gatherer.step(step)
         training = time.monotonic()
-        with self._display.training(step):
+        with self._display.training(step), self._gatherer.waiting.doing(f"training step {step}"):
             result = await self._model.train(groups, self._config)
         if result.step != step:
             raise TrainingError(f"the backend is at step {result.step} after training step {step}")
@@ -178,7 +184,7 @@ class _Loop:
         if self._on_step is not None:
             told = self._on_step(StepReport(step=step, groups=groups, metrics=metrics))
             if inspect.isawaitable(told):
-                await told
+                await self._gatherer.waiting.of(f"on_step of step {step}", told)
 
     async def _evaluate_if_due(self, step: int, *, always: bool = False) -> None:
         due = always or step % self._config.eval_every == 0

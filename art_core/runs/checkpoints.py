@@ -21,9 +21,11 @@ from art_core.runs.files import (
     sync_folder,
     write_whole,
 )
+from art_core.runs.identity import check_format
 from art_core.runs.names import step_name
 
 MANIFEST_FILE = "manifest.json"
+FORMAT_VERSION = 1
 _STAGING = ".staging-"
 _REMOVING = ".removing-"
 
@@ -37,12 +39,18 @@ class FileEntry(BaseModel):
     sha256: str
 
 
+class _Format(BaseModel):
+    """The one field that every format of a manifest has."""
+
+    format_version: int
+
+
 class Manifest(BaseModel):
     """What a checkpoint is made of, and of what it was made."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: int = 1
+    format_version: int = FORMAT_VERSION
     run_id: str
     step: int = Field(ge=0)
     group_ids: list[str]
@@ -153,10 +161,14 @@ class CheckpointStore:
         Raises:
             RunDamagedError: a manifest is missing or can't be read.
         """
+        return sorted(map(self.read, self.folders()), key=lambda c: c.step)
+
+    def folders(self) -> list[Path]:
+        """The folders that should be checkpoints, by name."""
         if not self.path.exists():
             return []
-        folders = (p for p in self.path.iterdir() if p.is_dir() and not p.name.startswith("."))
-        return sorted((self._read(folder) for folder in folders), key=lambda c: c.step)
+        found = (p for p in self.path.iterdir() if p.is_dir() and not p.name.startswith("."))
+        return sorted(found)
 
     def latest(self) -> Checkpoint | None:
         """The checkpoint that a run goes on from."""
@@ -198,12 +210,19 @@ class CheckpointStore:
             checkpoint.path.rename(doomed)
             shutil.rmtree(doomed)
 
-    def _read(self, folder: Path) -> Checkpoint:
+    def read(self, folder: Path) -> Checkpoint:
+        """The checkpoint in a folder, its files not looked at.
+
+        Raises:
+            RunDamagedError: its manifest is missing, can't be read or is of a newer format.
+        """
         path = folder / MANIFEST_FILE
         remedy = "Restore it from a copy, or remove its folder."
         try:
             with storage_errors("read", path):
-                manifest = Manifest.model_validate_json(path.read_bytes())
+                content = path.read_bytes()
+            check_format(path, _Format.model_validate_json(content).format_version, FORMAT_VERSION)
+            manifest = Manifest.model_validate_json(content)
         except (ValidationError, OSError) as error:
             raise RunDamagedError(f"checkpoint {folder} is damaged: {error}", remedy) from error
         unsafe = [name for name in manifest.files if not _is_inside(name)]

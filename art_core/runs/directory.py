@@ -18,7 +18,7 @@ from art_core.runs.metrics import TRAIN_SPLIT, check_metrics, group_metrics
 from art_core.runs.names import check_name
 from art_core.runs.reader import ARCHIVE, DEFAULT_ROOT, RunReader
 from art_core.runs.retention import Retention
-from art_core.runs.steplog import StepLog
+from art_core.runs.steplog import StepLog, read_trained
 from art_core.trajectories import TrajectoryGroup
 
 
@@ -34,7 +34,7 @@ class RunDirectory(RunReader):
         super().__init__(path)
         self._lock = lock
         self._writing = threading.Lock()
-        self._steps = StepLog(path / "steps.jsonl")
+        self._steps = StepLog(self.steps_path)
         self._trained: dict[str, int] = {}
         self._recover()
 
@@ -201,10 +201,9 @@ class RunDirectory(RunReader):
         for log in (self.metrics.log, self._steps):
             log.repair()
             log.rewind(self.step)
-        self._trained = {
-            group_id: line["step"] for line in self._steps.read() for group_id in line["group_ids"]
-        }
-        known = {line["step"] for line in self._steps.read()}
+        trained = read_trained(self.steps_path)
+        self._trained = {group_id: step for step, groups in trained for group_id in groups}
+        known = {step for step, _ in trained}
         for checkpoint in self.checkpoints.all():
             if checkpoint.step not in known:
                 self._index(checkpoint)

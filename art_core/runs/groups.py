@@ -28,7 +28,7 @@ class TrajectoryFiles:
             StorageError: it couldn't be written; the old one, if any, is untouched.
         """
         lines = (group.model_dump_json().encode() + b"\n" for group in groups)
-        write_whole(self._file(split, step), lines)
+        write_whole(self.file(split, step), lines)
 
     def read(self, split: str, step: int) -> list[TrajectoryGroup]:
         """The groups of a split at a step.
@@ -37,7 +37,7 @@ class TrajectoryFiles:
             RunError: there is no such file.
             RunDamagedError: a line can't be read.
         """
-        path = self._file(split, step)
+        path = self.file(split, step)
         if not path.exists():
             steps = ", ".join(str(step) for step in self.steps(split)) or "none"
             raise RunError(f"no {split} trajectories of step {step}: no {path}", f"Steps: {steps}.")
@@ -47,7 +47,7 @@ class TrajectoryFiles:
         self, split: str, step: int, groups: Iterable[TrajectoryGroup]
     ) -> list[TrajectoryGroup]:
         """Add groups to what the file holds, replacing those with the same id."""
-        before = self.read(split, step) if self._file(split, step).exists() else []
+        before = self.read(split, step) if self.file(split, step).exists() else []
         merged = {group.id: group for group in (*before, *groups)}
         self.write(split, step, merged.values())
         return list(merged.values())
@@ -61,7 +61,8 @@ class TrajectoryFiles:
         folder = self.path / check_name("split", split)
         return sorted(int(p.stem) for p in folder.glob("[0-9]*.jsonl"))
 
-    def _file(self, split: str, step: int) -> Path:
+    def file(self, split: str, step: int) -> Path:
+        """Where a split's groups of a step are."""
         return self.path / check_name("split", split) / f"{step_name(step)}.jsonl"
 
 

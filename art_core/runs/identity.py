@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,7 +18,7 @@ from art_core.config import LoraConfig, TrainConfig
 from art_core.errors import RunDamagedError, RunMismatchError
 from art_core.runs.files import storage_errors, write_whole
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RUN_FILE = "run.json"
 
 _RECORDED_PACKAGES = ("art-core", "torch", "transformers", "peft", "vllm")
@@ -60,10 +61,42 @@ def installed_versions() -> dict[str, str]:
     return found
 
 
-class _Format(BaseModel):
-    """The one field that every version's file has."""
+def _to_2(document: dict[str, Any]) -> dict[str, Any]:
+    """Format 2 knows runs that were forked; before it there were none."""
+    return {**document, "forked_from": None}
 
-    format_version: int
+
+_MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _to_2}
+"""From each older format to the next."""
+
+
+def check_format(path: Path, written: int, known: int) -> None:
+    """Refuse a file that a newer version wrote.
+
+    Raises:
+        RunDamagedError: says which format it has.
+    """
+    if written > known:
+        raise RunDamagedError(
+            f"{path} has format {written}; this version reads up to {known}", "Upgrade art-core."
+        )
+
+
+class _Document(BaseModel):
+    """The one field that every format has, and the rest."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format_version: int = Field(ge=1)
+
+
+class ForkedFrom(BaseModel):
+    """The run and step that a run begins with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_id: str
+    step: int
 
 
 class RunIdentity(BaseModel):
@@ -84,6 +117,7 @@ class RunIdentity(BaseModel):
     """Settings of the training loop that can't change; None until one begins."""
     created_at: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
     versions: dict[str, str] = Field(default_factory=installed_versions)
+    forked_from: ForkedFrom | None = None
 
     @property
     def config_hash(self) -> str | None:
@@ -113,13 +147,11 @@ class RunIdentity(BaseModel):
                     f"{folder} has no {RUN_FILE}",
                     "It isn't a run directory, or was damaged: move it away, or restore the file.",
                 )
-            written_by = _Format.model_validate_json(content).format_version
-            if written_by > FORMAT_VERSION:
-                raise RunDamagedError(
-                    f"{path} has format {written_by}; this version reads up to {FORMAT_VERSION}",
-                    "Upgrade art-core.",
-                )
-            return cls.model_validate_json(content)
+            document = _Document.model_validate_json(content).model_dump()
+            check_format(path, document["format_version"], FORMAT_VERSION)
+            for version in range(document["format_version"], FORMAT_VERSION):
+                document = {**_MIGRATIONS[version](document), "format_version": version + 1}
+            return cls.model_validate(document)
         except ValueError as error:
             raise RunDamagedError(
                 f"{path} can't be read: {error}", "Restore the file from a copy."

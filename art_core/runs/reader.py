@@ -36,6 +36,11 @@ class RunReader:
         return self.path / "records.sqlite"
 
     @property
+    def steps_path(self) -> Path:
+        """The log of which groups each step was trained on."""
+        return self.path / "steps.jsonl"
+
+    @property
     def plot_path(self) -> Path:
         """The picture of the reward curve, drawn by the training loop."""
         return self.path / "reward_curve.png"

@@ -113,8 +113,17 @@ def decode(row: Row, known: Mapping[str, Completion]) -> Completion:
     """The completion of a row; ``known`` has its parent by id.
 
     Raises:
-        RunDamagedError: the parent is missing.
+        RunDamagedError: the row isn't what `encode` writes, or the parent is missing.
     """
+    try:
+        return _decode(row, known)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RunDamagedError(
+            f"the record of completion {row[0]!r:.60} is damaged: {error}"
+        ) from error
+
+
+def _decode(row: Row, known: Mapping[str, Completion]) -> Completion:
     fields = dict(zip(COLUMNS, row, strict=True))
     call = from_json(fields["call"])
     prompt = _unpack("I", fields["prompt"])

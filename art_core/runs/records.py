@@ -154,15 +154,7 @@ class RecordStore:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._storage_error(error, done) from error
-
-    def _storage_error(self, error: sqlite3.Error, done: str) -> StorageError | RunDamagedError:
-        if error.sqlite_errorcode in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return RunDamagedError(f"{self._path} isn't a record store: {error}")
-        return StorageError(
-            f"{self._path} can't be {done}: {error}",
-            "Free disk space, or choose a run directory that is writable.",
-        )
+            raise _storage_error(self._path, error, done) from error
 
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection]:
@@ -208,11 +200,44 @@ class RecordStore:
                     self._commit(connection, [item])
                 return
             if isinstance(error, sqlite3.Error):
-                error = self._storage_error(error, "written")
+                error = _storage_error(self._path, error, "written")
             batch[0][1].set_exception(error)
         else:
             for _, future in batch:
                 future.set_result(None)
+
+
+def check_records(path: Path) -> int:
+    """Read a whole record store without changing it; returns the number of completions.
+
+    Raises:
+        RunDamagedError: the file or a record in it is damaged.
+        StorageError: it can't be read.
+    """
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
+        try:
+            (found,) = connection.execute("PRAGMA integrity_check").fetchone()
+            if found != "ok":
+                raise RunDamagedError(f"{path} is damaged: {found}")
+            _check_format(connection, path)
+            rows = connection.execute(f"{_SELECT} ORDER BY rollout_id, seq")
+            return sum(1 for _ in _decoded(rows))
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise _storage_error(path, error, "read") from error
+
+
+def _storage_error(path: Path, error: sqlite3.Error, done: str) -> StorageError | RunDamagedError:
+    # DatabaseError itself, without a code: text that isn't UTF-8, a wrong type.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+        return RunDamagedError(f"{path} isn't a record store: {error}")
+    return StorageError(
+        f"{path} can't be {done}: {error}",
+        "Free disk space, or choose a run directory that is writable.",
+    )
 
 
 def _drain(
@@ -228,7 +253,8 @@ def _drain(
             return
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _check_format(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether there is anything in the file; refuses another format."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables and version != FORMAT_VERSION:
@@ -236,7 +262,11 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} has format {version}, this version of ART Core reads {FORMAT_VERSION}",
             "Read it with the version that wrote it.",
         )
-    if not tables:
+    return bool(tables)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    if not _check_format(connection, path):
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {FORMAT_VERSION}; COMMIT;")
     connection.execute("PRAGMA synchronous = NORMAL")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from art_core.errors import RunDamagedError
 from art_core.runs.jsonl import JsonLines
@@ -39,8 +39,8 @@ class StepLog:
         """
         kept: list[dict[str, Any]] = []
         for record in self.lines.read():
-            if _REWIND in record:
-                kept = [line for line in kept if line["step"] <= record[_REWIND]]
+            if isinstance(rewound_to := record.get(_REWIND), int):
+                kept = [line for line in kept if line["step"] <= rewound_to]
             elif isinstance(record.get("step"), int):
                 kept.append(record)
             else:
@@ -57,3 +57,18 @@ class StepLog:
     def repair(self) -> None:
         """Cut off what a killed writer left of its last line."""
         self.lines.repair()
+
+
+def read_trained(path: Path) -> list[tuple[int, list[str]]]:
+    """From ``steps.jsonl``: each step, and the groups that it was trained on.
+
+    Raises:
+        RunDamagedError: a line can't be read.
+    """
+    trained: list[tuple[int, list[str]]] = []
+    for line in StepLog(path).read():
+        groups = line.get("group_ids")
+        if not isinstance(groups, list):
+            raise RunDamagedError(f"{path}: the line of step {line['step']} has no group_ids")
+        trained.append((line["step"], [str(group) for group in cast("list[object]", groups)]))
+    return trained

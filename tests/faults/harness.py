@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import signal
 import sqlite3
+import time
 from collections import Counter
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -43,6 +44,8 @@ class Runs:
 
     def __init__(self, base_model: Path) -> None:
         self._base_model = base_model
+        self.seconds = 0.0
+        """What the last whole run took."""
         self._context = server()
 
     def begin(self, root: Path, point: str | None = None) -> BaseProcess:
@@ -71,8 +74,10 @@ class Runs:
 
     def finish(self, root: Path) -> Result:
         """One start that nobody disturbs, and what the run has become."""
+        started = time.monotonic()
         process = self.begin(root)
         process.join(PATIENCE)
+        self.seconds = max(self.seconds, time.monotonic() - started)
         assert process.exitcode == 0, f"exit code {process.exitcode}\n{read_log(root)}"
         return look(root)
 
@@ -100,7 +105,9 @@ def look(root: Path) -> Result:
     for checkpoint in run.checkpoints.all():
         checkpoint.verify()
     latest = run.checkpoints.get(run.step)
-    groups = {step: run.trajectories.read("train", step) for step in run.trajectories.steps("train")}
+    groups = {
+        step: run.trajectories.read("train", step) for step in run.trajectories.steps("train")
+    }
     check_trained_once(run, [group.id for step in groups for group in groups[step]])
     trajectories = [t for step in groups for group in groups[step] for t in group.trajectories]
     check_recorded(run, trajectories)

@@ -47,7 +47,9 @@ def at_event(event: str, *parts: str, number: int = 1, then: Callable[[], None] 
     def watch(name: str, arguments: tuple[Any, ...]) -> None:
         if name != event:
             return
-        text = " ".join(os.fsdecode(a) for a in arguments if isinstance(a, str | bytes | os.PathLike))
+        text = " ".join(
+            os.fsdecode(a) for a in arguments if isinstance(a, str | bytes | os.PathLike)
+        )
         if all(part in text for part in parts) and next(seen) == number:
             then()
 
@@ -118,7 +120,9 @@ POINTS: dict[str, Callable[[], None]] = {
     ),
     "before the metrics of a step": lambda: at_event("open", "metrics.jsonl", number=2),
     "before a step is indexed": lambda: at_event("open", "steps.jsonl", number=2),
-    "after a commit": lambda: at_call("art_core.runs.directory", "RunDirectory.commit", 2, after=True),
+    "after a commit": lambda: at_call(
+        "art_core.runs.directory", "RunDirectory.commit", 2, after=True
+    ),
     "before an adapter is loaded": lambda: at_call(ADAPTERS, "AdapterStore.load", 2),
     "after an adapter is loaded": lambda: at_call(ADAPTERS, "AdapterStore.load", 2, after=True),
     "before a checkpoint is retired": lambda: at_event("os.rename", ".removing-"),

@@ -33,3 +33,13 @@ def test_killed_at_several_points(
 def test_killed_at_each_point(runs: Runs, undisturbed: Result, tmp_path: Path, point: str) -> None:
     runs.kill_at(tmp_path / "runs", point)
     assert runs.finish(tmp_path / "runs") == undisturbed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(35))
+def test_killed_at_random_times(runs: Runs, undisturbed: Result, tmp_path: Path, seed: int) -> None:
+    """Five kills in each run: with those above, 200."""
+    times = random.Random(seed)
+    for _ in range(5):
+        runs.kill_after(tmp_path / "runs", times.uniform(0.0, runs.seconds))
+    assert runs.finish(tmp_path / "runs") == undisturbed

@@ -207,8 +207,8 @@ def test_a_newer_format_is_refused(make_run: MakeRun) -> None:
     run = make_run()
     run.close()
     content = json.loads((run.path / "run.json").read_text())
-    (run.path / "run.json").write_text(json.dumps({**content, "format_version": 2, "new": 1}))
-    with pytest.raises(RunDamagedError, match="format 2; this version reads up to 1"):
+    (run.path / "run.json").write_text(json.dumps({**content, "format_version": 3, "new": 1}))
+    with pytest.raises(RunDamagedError, match="format 3; this version reads up to 2"):
         make_run()
 
 
