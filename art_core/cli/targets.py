@@ -59,7 +59,7 @@ def load_target(agent: str, *, model: str, scenarios: str, folder: Path) -> Targ
     return Target(
         play=cast("Player | Playable", play),
         model=cast("TrainableModel[Any]", found),
-        scenarios=_read_jsonl(Path(scenarios))
+        scenarios=read_scenarios(Path(scenarios))
         if scenarios.endswith(".jsonl")
         else list(_attribute(module, scenarios)),
     )
@@ -86,18 +86,25 @@ def _attribute(module: object, name: str) -> Any:
         ) from None
 
 
-def _read_jsonl(path: Path) -> list[Any]:
+def read_scenarios(path: Path) -> list[Any]:
+    """The JSON values in a file, one a line; empty lines are passed over.
+
+    Raises:
+        ScenarioError: the file can't be read; names the line.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ScenarioError(f"{path} can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path} isn't UTF-8: {error}", "Save it as UTF-8.") from error
     scenarios: list[Any] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             scenarios.append(json.loads(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ScenarioError(
                 f"{path}, line {number}, isn't JSON: {error}", "One JSON value per line."
             ) from error

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from art_core.errors import RunDamagedError
@@ -47,7 +48,7 @@ def load(folder: Path, optimizer: Optimizer) -> TrainerState:
     try:
         state = TrainerState(**json.loads((folder / STATE_FILE).read_text(encoding="utf-8")))
         tensors = load_file(folder / OPTIMIZER_FILE)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
         raise RunDamagedError(
             f"{folder} isn't a whole checkpoint: {error}", "Resume from an earlier one."
         ) from error

@@ -48,17 +48,17 @@ class Runs:
         """What the last whole run took."""
         self._context = server()
 
-    def begin(self, root: Path, point: str | None = None) -> BaseProcess:
+    def begin(self, root: Path, point: str | None = None, number: int = 1) -> BaseProcess:
         """Start the run, or go on with it; it may be killed at any time."""
         process = self._context.Process(
-            target=training.start, args=(root, self._base_model, log_of(root), point)
+            target=training.start, args=(root, self._base_model, log_of(root), point, number)
         )
         process.start()
         return process
 
-    def kill_at(self, root: Path, point: str) -> None:
-        """One start, which ends itself at a point."""
-        process = self.begin(root, point)
+    def kill_at(self, root: Path, point: str, number: int = 1) -> None:
+        """One start, which ends itself when it comes to a point for the n-th time."""
+        process = self.begin(root, point, number)
         process.join(PATIENCE)
         ended_by = (-signal.SIGKILL, -signal.SIGXFSZ)
         assert process.exitcode in ended_by, f"{point}: {process.exitcode}\n{read_log(root)}"

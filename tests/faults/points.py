@@ -40,7 +40,7 @@ def in_agent(place: str, number: int) -> None:
     _wanted, _counts[place] = (place, number), itertools.count(1)
 
 
-def at_event(event: str, *parts: str, number: int = 1, then: Callable[[], None] = die) -> None:
+def at_event(number: int, event: str, *parts: str, then: Callable[[], None] = die) -> None:
     """At the n-th audit event of this name whose arguments have all of ``parts`` in them."""
     seen = itertools.count(1)
 
@@ -56,7 +56,7 @@ def at_event(event: str, *parts: str, number: int = 1, then: Callable[[], None] 
     sys.addaudithook(watch)
 
 
-def torn(*parts: str, number: int = 1) -> None:
+def torn(number: int, *parts: str) -> None:
     """In the middle of writing the n-th file whose path has all of ``parts`` in it."""
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -64,10 +64,10 @@ def torn(*parts: str, number: int = 1) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (TORN_AT, TORN_AT))
 
-    at_event("open", *parts, number=number, then=limit)
+    at_event(number, "open", *parts, then=limit)
 
 
-def at_call(module: str, path: str, number: int = 1, *, after: bool = False) -> None:
+def at_call(number: int, module: str, path: str, *, after: bool = False) -> None:
     """At the n-th call of a function or method, before or after it did its work."""
     owner: Any = importlib.import_module(module)
     *outer, name = path.split(".")
@@ -88,48 +88,45 @@ def at_call(module: str, path: str, number: int = 1, *, after: bool = False) -> 
     setattr(owner, name, dying)
 
 
+def after_call(number: int, module: str, path: str) -> None:
+    at_call(number, module, path, after=True)
+
+
 TRAINER = "art_core.grpo.trainer"
+OPTIMIZER = "art_core.grpo.optimizer"
+STORE = "art_core.runs.records"
+CHECKPOINTS = "art_core.runs.checkpoints"
+DIRECTORY = "art_core.runs.directory"
 ADAPTERS = "art_core.engines.embedded.adapters"
 
-POINTS: dict[str, Callable[[], None]] = {
-    "in a held-out rollout": lambda: in_agent("held-out", 1),
-    "before held-out trajectories are renamed": lambda: at_event("os.rename", "/val/"),
-    "in a rollout": lambda: in_agent("rollout", 3),
-    "in a rollout of the last step": lambda: in_agent("rollout", 27),
-    "between reward and record": lambda: in_agent("reward", 6),
-    "before a line of the journal": lambda: at_event("open", "/journal/0"),
-    "in a line of the journal": lambda: torn("/journal/0"),
-    "before a record is written": lambda: at_call(
-        "art_core.runs.records", "RecordStore._commit", 9
-    ),
-    "after a record is written": lambda: at_call(
-        "art_core.runs.records", "RecordStore._commit", 9, after=True
-    ),
-    "in the backward pass": lambda: at_call(TRAINER, "add_gradients"),
-    "before the optimizer moves": lambda: at_call("art_core.grpo.optimizer", "Optimizer.update", 2),
-    "after the optimizer moved": lambda: at_call(
-        "art_core.grpo.optimizer", "Optimizer.update", 2, after=True
-    ),
-    "in a file of trajectories": lambda: torn("/train/", ".tmp", number=2),
-    "before trajectories are renamed": lambda: at_event("os.rename", "/train/", number=2),
-    "in a checkpoint's manifest": lambda: torn("manifest.json.", number=2),
-    "after a checkpoint's first file": lambda: at_event("open", ".staging-", "adapter_config.json"),
-    "before a checkpoint is renamed": lambda: at_event("os.rename", ".staging-", number=2),
-    "right after a checkpoint is renamed": lambda: at_call(
-        "art_core.runs.checkpoints", "Path.rename", 2, after=True
-    ),
-    "before the metrics of a step": lambda: at_event("open", "metrics.jsonl", number=2),
-    "before a step is indexed": lambda: at_event("open", "steps.jsonl", number=2),
-    "after a commit": lambda: at_call(
-        "art_core.runs.directory", "RunDirectory.commit", 2, after=True
-    ),
-    "before an adapter is loaded": lambda: at_call(ADAPTERS, "AdapterStore.load", 2),
-    "after an adapter is loaded": lambda: at_call(ADAPTERS, "AdapterStore.load", 2, after=True),
-    "before a checkpoint is retired": lambda: at_event("os.rename", ".removing-"),
-    "while a checkpoint is removed": lambda: at_event("os.remove", "optimizer.safetensors"),
+POINTS: dict[str, Callable[[int], None]] = {
+    "in a held-out rollout": lambda n: in_agent("held-out", n),
+    "before held-out trajectories are renamed": lambda n: at_event(n, "os.rename", "/val/"),
+    "in a rollout": lambda n: in_agent("rollout", 3 * n),
+    "between reward and record": lambda n: in_agent("reward", 2 * n),
+    "before a line of the journal": lambda n: at_event(n, "open", "/journal/0"),
+    "in a line of the journal": lambda n: torn(n, "/journal/0"),
+    "before a record is written": lambda n: at_call(8 * n, STORE, "RecordStore._commit"),
+    "after a record is written": lambda n: after_call(8 * n, STORE, "RecordStore._commit"),
+    "in the backward pass": lambda n: at_call(n, TRAINER, "add_gradients"),
+    "before the optimizer moves": lambda n: at_call(n, OPTIMIZER, "Optimizer.update"),
+    "after the optimizer moved": lambda n: after_call(n, OPTIMIZER, "Optimizer.update"),
+    "in a file of trajectories": lambda n: torn(n, "/train/", ".tmp"),
+    "before trajectories are renamed": lambda n: at_event(n, "os.rename", "/train/"),
+    "after a checkpoint's weights": lambda n: at_event(n, "open", ".staging-", "adapter_config"),
+    "in a checkpoint's manifest": lambda n: torn(n, ".staging-", "manifest.json"),
+    "before a checkpoint is renamed": lambda n: at_event(n, "os.rename", ".staging-"),
+    "right after a checkpoint is renamed": lambda n: after_call(n, CHECKPOINTS, "Path.rename"),
+    "before the metrics of a step": lambda n: after_call(n, CHECKPOINTS, "CheckpointStore.publish"),
+    "before a step is indexed": lambda n: at_event(n, "open", "steps.jsonl"),
+    "after a commit": lambda n: after_call(n, DIRECTORY, "RunDirectory.commit"),
+    "before an adapter is loaded": lambda n: at_call(n, ADAPTERS, "AdapterStore.load"),
+    "after an adapter is loaded": lambda n: after_call(n, ADAPTERS, "AdapterStore.load"),
+    "before a checkpoint is removed": lambda n: at_event(n, "os.rename", ".removing-"),
+    "while a checkpoint is removed": lambda n: at_event(n, "os.remove", "trainer.json"),
 }
 
 
-def arm(point: str) -> None:
-    """Make this process end itself at a point."""
-    POINTS[point]()
+def arm(point: str, number: int) -> None:
+    """Make this process end itself when it comes to a point for the n-th time."""
+    POINTS[point](number)

@@ -69,7 +69,7 @@ async def train(root: Path, base_model: Path) -> TrainReport:
         return await art.train(model, agent.play, SCENARIOS, CONFIG, validation=HELD_OUT)
 
 
-def start(root: Path, base_model: Path, log: Path, point: str | None = None) -> None:
+def start(root: Path, base_model: Path, log: Path, point: str | None, number: int) -> None:
     """The whole of a process: one start of the run, its output in ``log``."""
     import torch
 
@@ -78,5 +78,5 @@ def start(root: Path, base_model: Path, log: Path, point: str | None = None) -> 
     os.dup2(output, 2)
     torch.set_num_threads(1)
     if point is not None:
-        points.arm(point)
+        points.arm(point, number)
     asyncio.run(train(root, base_model))

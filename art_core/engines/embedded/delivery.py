@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from art_core.engines.embedded.request import Event
+from art_core.errors import EngineError
 
 
 class Delivery:
@@ -38,6 +40,27 @@ class AsyncClient:
     def send(self, event: Event) -> None:
         """From the engine's thread; arrives at the next flush."""
         self._delivery.add(self, event)
+
+
+class Watch:
+    """Asks ``check`` every so many seconds, and tells a client what it raises."""
+
+    def __init__(self, client: AsyncClient, check: Callable[[], None], every: float) -> None:
+        self._client = client
+        self._check = check
+        self._every = every
+        self._timer = client.loop.call_later(every, self._look)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        try:
+            self._check()
+        except EngineError as error:
+            self._client.events.put_nowait(error)
+        else:
+            self._timer = self._client.loop.call_later(self._every, self._look)
 
 
 def _deliver(items: list[tuple[AsyncClient, Event]]) -> None:

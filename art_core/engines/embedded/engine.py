@@ -8,11 +8,12 @@ import asyncio
 import math
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from art_core.engines.embedded.adapters import AdapterStore
 from art_core.engines.embedded.cache import KVCache
-from art_core.engines.embedded.delivery import AsyncClient, Delivery
+from art_core.engines.embedded.delivery import AsyncClient, Delivery, Watch
 from art_core.engines.embedded.determinism import check_rows_are_independent
 from art_core.engines.embedded.grammar import Grammars
 from art_core.engines.embedded.models import ModelFactory
@@ -47,6 +48,7 @@ class EmbeddedEngine:
         share = not (architecture.has_windows or options.deterministic)
         cache = KVCache(architecture.layout, options.kv_budget(weights.device), share_trunks=share)
         self._info = _info(weights, cache)
+        self._step_seconds = options.step_seconds
         self._adapters = AdapterStore(factory, options.copy_budget(weights.device))
         self._grammars = Grammars(weights.tokenizer, self._info.vocab_size, weights.device)
         self._cache = cache
@@ -100,6 +102,8 @@ class EmbeddedEngine:
         except EngineError:
             self._adapters.release(adapter)
             raise
+        check = partial(self._worker.check_progress, self._step_seconds)
+        watch = Watch(client, check, self._step_seconds / 4)
         try:
             while True:
                 event = await client.events.get()
@@ -109,6 +113,7 @@ class EmbeddedEngine:
                 if event.finish_reason is not None:
                     return
         finally:
+            watch.cancel()
             client.gone = True
             self._worker.nudge()
 
@@ -128,7 +133,7 @@ class EmbeddedEngine:
 
     async def close(self) -> None:
         """Fail what runs with EngineDiedError, and free the memory."""
-        await asyncio.to_thread(self._worker.stop)
+        await asyncio.to_thread(self._worker.stop, self._step_seconds)
 
     def _make_request(
         self,

@@ -20,6 +20,8 @@ class EmbeddedOptions:
     step_tokens: int = 512
     """Most tokens of one step: a longer prompt is computed in pieces, so that running
     requests go on meanwhile."""
+    step_seconds: float = 600.0
+    """A step that takes longer is taken for a hang: all requests fail with EngineDiedError."""
     kv_bytes: int | None = None
     """Memory for keys and values; None: a fifth of what is free (CUDA: half)."""
     copy_bytes: int | None = None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+
+import torch
 
 from art_core.engines.embedded.adapters import AdapterStore
 from art_core.engines.embedded.cache import KVCache
 from art_core.engines.embedded.delivery import Delivery
+from art_core.engines.embedded.faults import is_out_of_memory, where_is
 from art_core.engines.embedded.request import Request
 from art_core.engines.embedded.runner import Runner
 from art_core.engines.embedded.sampler import Sampled
@@ -16,6 +21,8 @@ from art_core.engines.embedded.scheduler import Scheduler, Work
 from art_core.engines.embedded.stats import EngineStats, TokenRate
 from art_core.engines.protocol import AdapterRef
 from art_core.errors import EngineDiedError, EngineError, EngineOverloadedError
+
+logger = logging.getLogger(__name__)
 
 
 class Worker(threading.Thread):
@@ -44,6 +51,7 @@ class Worker(threading.Thread):
         self._closing = False
         self._death: str | None = None
         self._steps = 0
+        self._step_since: float | None = None
         self._rate = TokenRate()
 
     def submit(self, request: Request) -> None:
@@ -75,12 +83,30 @@ class Worker(threading.Thread):
             self._chores.append(chore)
             self._wake.notify()
 
-    def stop(self) -> None:
-        """Fail what runs, and wait for the thread to end."""
+    def stop(self, patience: float) -> None:
+        """Fail what runs, and wait for the thread to end; one that hangs is left behind."""
         with self._wake:
             self._closing = True
             self._wake.notify()
-        self.join()
+        self.join(patience)
+        if self.is_alive():
+            logger.error("the engine doesn't end and is left behind; it is at\n%s", where_is(self))
+
+    def check_progress(self, limit: float) -> None:
+        """Give the engine up if a step has taken more than ``limit`` seconds; any thread.
+
+        Raises:
+            EngineDiedError: it hangs, and says where.
+        """
+        since = self._step_since
+        if since is not None and time.monotonic() - since > limit:
+            with self._wake:
+                self._death = self._death or (
+                    f"the engine hangs: a step has taken more than {limit:g} s; it is at\n"
+                    f"{where_is(self)}"
+                )
+        if self._death is not None:
+            raise EngineDiedError(self._death, "Start a new one.")
 
     def stats(self) -> EngineStats:
         counts, tree = self._scheduler.counts, self._cache.tree
@@ -103,7 +129,9 @@ class Worker(threading.Thread):
         reason = "the engine was closed"
         try:
             while self._take_in():
+                self._step_since = time.monotonic()
                 self._step()
+                self._step_since = None
                 self._delivery.flush()  # refusals
         except Exception as error:  # noqa: BLE001 - whatever it is, every client hears of it
             reason = f"the engine stopped: {type(error).__name__}: {error}"
@@ -150,7 +178,44 @@ class Worker(threading.Thread):
 
     def _run(self, adapter: AdapterRef | None, works: list[Work]) -> None:
         in_prompt = [w.request for w in works if w.request.in_prompt and not w.decode]
-        results = self._runner.run(self._adapters.model(adapter), works)
+        before = [work.request.computed for work in works]
+        try:
+            results = self._runner.run(self._adapters.model(adapter), works)
+        except (RuntimeError, MemoryError) as error:
+            untouched = before == [work.request.computed for work in works]
+            if not (untouched and is_out_of_memory(error)):
+                raise
+            problem = str(error)
+        else:
+            self._take_results(in_prompt, results)
+            return
+        # Outside of the handler, which holds the failed step's tensors.
+        self._run_less(adapter, works, problem)
+
+    def _run_less(self, adapter: AdapterRef | None, works: list[Work], problem: str) -> None:
+        """Halve a step that memory didn't suffice for; a request that alone is too much fails."""
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if len(works) > 1:
+            logger.warning("memory is short: a step of %d requests is halved", len(works))
+            half = len(works) // 2
+            self._run(adapter, works[:half])
+            self._run(adapter, works[half:])
+            return
+        request = works[0].request
+        request.client.send(
+            EngineOverloadedError(
+                f"out of memory while computing {works[0].count} of {len(request.tokens)} tokens: "
+                f"{problem:.200}",
+                "Send shorter prompts, or give the engine less with kv_bytes and step_tokens.",
+            )
+        )
+        self._scheduler.fail(request)
+        self._adapters.release(adapter)
+
+    def _take_results(
+        self, in_prompt: list[Request], results: list[tuple[Request, Sampled]]
+    ) -> None:
         failed = {id(request) for request, sampled in results if sampled.token is None}
         for request in in_prompt:
             if not request.in_prompt and id(request) not in failed:
