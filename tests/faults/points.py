@@ -9,20 +9,23 @@ loaded) is a function that is watched. The package itself knows of none of this.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import itertools
+import multiprocessing
 import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 TORN_AT = 150
 """Bytes after which a torn file ends."""
 
-_counts: dict[str, itertools.count[int]] = {}
-_wanted: tuple[str, int] | None = None
+_in_agent: dict[str, Callable[[], None]] = {}
 
 
 def die() -> None:
@@ -31,13 +34,14 @@ def die() -> None:
 
 def reached(place: str) -> None:
     """The agent says where it is."""
-    if _wanted is not None and _wanted[0] == place and next(_counts[place]) == _wanted[1]:
-        die()
+    if place in _in_agent:
+        _in_agent[place]()
 
 
-def in_agent(place: str, number: int) -> None:
-    global _wanted
-    _wanted, _counts[place] = (place, number), itertools.count(1)
+def in_agent(place: str, number: int, then: Callable[[], None] = die) -> None:
+    """When the agent has come to a place for the n-th time."""
+    calls = itertools.count(1)
+    _in_agent[place] = lambda: then() if next(calls) == number else None
 
 
 def at_event(number: int, event: str, *parts: str, then: Callable[[], None] = die) -> None:
@@ -127,6 +131,48 @@ POINTS: dict[str, Callable[[int], None]] = {
 }
 
 
+def failing_rename(number: int, *, done: bool) -> None:
+    """A checkpoint's rename fails as on NFS: or is done, and its answer lost (RFC 1813)."""
+    original = Path.rename
+    calls = itertools.count(1)
+
+    def rename(path: Path, target: Path) -> Path:
+        if ".staging-" in path.name and next(calls) == number:
+            if done:
+                original(path, target)
+            raise OSError(errno.ENOENT if done else errno.ESTALE, "a stale file handle")
+        return original(path, target)
+
+    Path.rename = rename  # type: ignore[method-assign,assignment]
+
+
+def jumping_clock(hours: int) -> None:
+    """Each look at the clock finds it set an hour back or forth."""
+    original, looks = time.time, itertools.count()
+    time.time = lambda: original() + (-1) ** next(looks) * hours * 3600
+
+
+def forking_agent(number: int) -> None:
+    """The agent starts a worker by fork, as multiprocessing does, and waits for it."""
+
+    def fork() -> None:
+        worker = multiprocessing.get_context("fork").Process(target=sum, args=([1, 2],))
+        worker.start()
+        worker.join()
+        if worker.exitcode != 0:
+            raise RuntimeError(f"the worker ended with {worker.exitcode}")
+
+    in_agent("rollout", number, then=fork)
+
+
+FAULTS: dict[str, Callable[[int], None]] = {
+    "a rename fails": lambda n: failing_rename(n, done=False),
+    "a rename is done and fails": lambda n: failing_rename(n, done=True),
+    "the clock jumps": jumping_clock,
+    "the agent forks": forking_agent,
+}
+
+
 def arm(point: str, number: int) -> None:
-    """Make this process end itself when it comes to a point for the n-th time."""
-    POINTS[point](number)
+    """Make this process end itself at a point, or suffer a fault, at the n-th time."""
+    (POINTS | FAULTS)[point](number)
