@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from art_core.engines.embedded.model import ServedModel
 from art_core.engines.embedded.models import ModelFactory
 from art_core.engines.protocol import AdapterRef
 from art_core.errors import AdapterError
+
+_CHECK_SECONDS = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -101,8 +103,10 @@ class AdapterStore:
             with self._lock:
                 self._versions[ref] = _Version(path, deltas, model, size if merge else 0)
 
-    def retire(self, ref: AdapterRef) -> None:
+    def retire(self, ref: AdapterRef, check: Callable[[], None]) -> None:
         """Take no new requests for this version, and wait until the last has finished.
+
+        ``check`` is called meanwhile, and raises if the engine hangs: it never will.
 
         Raises:
             AdapterError: it isn't loaded.
@@ -112,7 +116,8 @@ class AdapterStore:
             if version is None or version.retired:
                 raise AdapterError(f"adapter {ref} isn't loaded, can't unload it")
             version.retired = True
-            self._lock.wait_for(lambda: version.users == 0)
+            while not self._lock.wait_for(lambda: version.users == 0, timeout=_CHECK_SECONDS):
+                check()
 
     def drop(self, ref: AdapterRef) -> None:
         """Free a retired version."""

@@ -126,8 +126,10 @@ class EmbeddedEngine:
 
         Raises:
             AdapterError: it isn't loaded.
+            EngineDiedError: requests still use it and the engine has died, or hangs.
         """
-        await asyncio.to_thread(self._adapters.retire, adapter)
+        check = partial(self._worker.check_progress, self._step_seconds)
+        await asyncio.to_thread(self._adapters.retire, adapter, check)
         self._worker.run_soon(lambda: self._cache.forget(adapter))
         self._adapters.drop(adapter)
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from art_core.engines.embedded.runner import Runner
 from art_core.engines.embedded.scheduler import Work
+from art_core.engines.protocol import AdapterRef
 from art_core.errors import EngineDiedError, EngineOverloadedError
 from tests.art_core.engines.conftest import TinyModels, complete, random_prompt, running
 
 Run = Callable[..., Any]
+SaveAdapter = Callable[..., tuple[Path, torch.nn.Module]]
 
 
 def short_of_memory(monkeypatch: pytest.MonkeyPatch, enough_for: int) -> None:
@@ -58,8 +62,10 @@ async def test_a_request_that_is_too_much_alone_fails_alone(
 
 
 async def test_a_step_that_hangs_is_given_up_and_says_where(
-    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch, save_adapter: SaveAdapter
 ) -> None:
+    weights, adapter = tiny("llama"), AdapterRef("policy", 1)
+    folder, _ = save_adapter(weights, "adapter")
     go_on = threading.Event()
 
     def hanging_kernel(*_: object) -> object:
@@ -67,12 +73,15 @@ async def test_a_step_that_hangs_is_given_up_and_says_where(
         return []
 
     try:
-        async with running(tiny("llama"), step_seconds=0.3) as engine:
+        async with running(weights, step_seconds=0.3) as engine:
+            await engine.load_adapter(adapter, folder)
             monkeypatch.setattr(Runner, "run", hanging_kernel)
             with pytest.raises(EngineDiedError, match=r"(?s)more than 0\.3 s.*hanging_kernel"):
-                await complete(engine, [5, 6], max_tokens=4)
+                await complete(engine, [5, 6], max_tokens=4, adapter=adapter)
             with pytest.raises(EngineDiedError, match="hangs"):
                 await complete(engine, [5], max_tokens=1)
+            with pytest.raises(EngineDiedError, match="hangs"):  # its last request never ends
+                await engine.unload_adapter(adapter)
             await asyncio.wait_for(engine.close(), 5)  # leaves the thread behind
     finally:
         go_on.set()
