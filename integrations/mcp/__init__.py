@@ -2,7 +2,8 @@
 
 from art_core.errors import ToolServerDiedError, ToolServerError, ToolServerStartError
 from integrations.mcp.agent import MCPAgent, Outcome
-from integrations.mcp.connection import Answers, Connection, Timeouts, connect
+from integrations.mcp.connecting import Timeouts, connect
+from integrations.mcp.connection import Answers, Connection
 from integrations.mcp.loop import AgentRun, Limits
 from integrations.mcp.mcp_json import load_mcp_json
 from integrations.mcp.pool import Isolation, ServerPool, Workspace

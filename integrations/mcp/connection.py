@@ -6,35 +6,30 @@ import asyncio
 import contextlib
 import contextvars
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, Literal
 
 import anyio
-import httpx2
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from mcp.client.session import ElicitationFnT, IncomingMessage, SamplingFnT
 from mcp.client.stdio import stdio_client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     CONNECTION_CLOSED,
-    UNSUPPORTED_PROTOCOL_VERSION,
     CallToolResult,
     ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from art_core.errors import ToolServerDiedError, ToolServerStartError
+from art_core.errors import ToolServerDiedError
 from integrations.mcp.redaction import Redactor
-from integrations.mcp.servers import SANDBOX, HttpServer, Server, StdioServer
+from integrations.mcp.servers import Server, StdioServer
+from integrations.mcp.transports import http_transport, stdio_parameters
 
 Mode = Literal["auto", "legacy"]
 """``auto`` asks which protocol the server speaks; ``legacy`` shakes hands as before 2026."""
 
-_HTTP_TIMEOUT = httpx2.Timeout(30.0, read=None)
-"""Seconds. A result may be long in coming: calls have limits of their own."""
 _STDERR_SHOWN = 2_000
 """Characters of a dead server's stderr that its error shows."""
 
@@ -49,24 +44,6 @@ class Answers:
 
     sampling: SamplingFnT | None = None
     elicitation: ElicitationFnT | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Seconds."""
-
-    probe: float = 5.0
-    """For asking a server which protocol it speaks; then it's started again for the old one.
-    Servers built on old SDKs never answer the question."""
-    start: float = 60.0
-    """For starting and shaking hands; what ``uvx`` and ``npx`` download first is included."""
-
-
-@dataclass(slots=True)
-class Negotiated:
-    """Which mode worked, so that the next process of the same server is opened in it at once."""
-
-    modes: dict[str, Mode] = field(default_factory=dict[str, Mode])
 
 
 class Connection:
@@ -202,9 +179,9 @@ class Connection:
         if isinstance(self.server, StdioServer):
             stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
             self._stderr = stderr
-            transport = stdio_client(_parameters(self.server, self._sandbox), errlog=stderr)
+            transport = stdio_client(stdio_parameters(self.server, self._sandbox), errlog=stderr)
         else:
-            transport = await _http_transport(self.server, stack)
+            transport = await http_transport(self.server, stack)
         return Client(
             transport,
             mode=self.mode,
@@ -234,82 +211,3 @@ class Connection:
         await self._closing.wait()
         listening.cancel()
         await asyncio.wait({listening})
-
-
-async def connect(
-    server: Server,
-    *,
-    sandbox: Path | None = None,
-    answers: Answers | None = None,
-    timeouts: Timeouts | None = None,
-    negotiated: Negotiated | None = None,
-) -> Connection:
-    """Open a connection in the newest protocol that the server speaks.
-
-    Raises:
-        ToolServerStartError: it can't be started, reached or understood.
-    """
-    negotiated = negotiated or Negotiated()
-    timeouts = timeouts or Timeouts()
-    problem: str = ""
-    for mode, timeout in _attempts(negotiated.modes.get(server.name), timeouts):
-        connection = Connection(server, mode, sandbox=sandbox, answers=answers)
-        try:
-            await connection.open(timeout)
-        except (Exception, ExceptionGroup) as error:  # noqa: BLE001  (an SDK's; told below)
-            cause = _first(error)
-            problem = connection.redact(_describe(cause, timeout)) + connection.last_words()
-            if isinstance(cause, FileNotFoundError | PermissionError | ValueError):
-                break
-            unsupported = isinstance(cause, MCPError) and cause.code == UNSUPPORTED_PROTOCOL_VERSION
-            if mode == "legacy" and not unsupported:
-                break
-        else:
-            negotiated.modes[server.name] = mode
-            return connection
-    raise ToolServerStartError(
-        f"the MCP server {server} can't be started or reached: {problem}",
-        "Run its command in a terminal, or check the URL.",
-    )
-
-
-def _attempts(known: Mode | None, timeouts: Timeouts) -> Sequence[tuple[Mode, float]]:
-    if known is not None:
-        return ((known, timeouts.start),)
-    # The last is for a server that only speaks the new protocol and starts slowly.
-    return ("auto", timeouts.probe), ("legacy", timeouts.start), ("auto", timeouts.start)
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
-
-
-def _describe(error: BaseException, timeout: float) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer within {timeout:g} s"
-    return f"{type(error).__name__}: {error}"
-
-
-def _parameters(server: StdioServer, sandbox: Path | None) -> StdioServerParameters:
-    def filled(text: str) -> str:
-        return text if sandbox is None else text.replace(SANDBOX, str(sandbox))
-
-    env = {name: filled(value) for name, value in server.env.items()}
-    cwd = sandbox if server.cwd is None else Path(filled(str(server.cwd)))
-    return StdioServerParameters(
-        command=filled(server.command),
-        args=[filled(word) for word in server.args],
-        env=env,
-        cwd=cwd,
-        # One broken character in a tool's result must not take the connection down.
-        encoding_error_handler="replace",
-    )
-
-
-async def _http_transport(server: HttpServer, stack: contextlib.AsyncExitStack) -> Any:
-    http = await stack.enter_async_context(
-        httpx2.AsyncClient(headers=dict(server.headers), timeout=_HTTP_TIMEOUT)
-    )
-    return streamable_http_client(server.url, http_client=http, max_sse_event_size=None)

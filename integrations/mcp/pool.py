@@ -14,7 +14,8 @@ from typing import Literal, Self
 from mcp.shared.exceptions import MCPError
 
 from art_core.errors import ConfigError, ToolServerError
-from integrations.mcp.connection import Answers, Connection, Negotiated, Timeouts, connect
+from integrations.mcp.connecting import Negotiated, Timeouts, connect
+from integrations.mcp.connection import Answers, Connection
 from integrations.mcp.listing import list_tools
 from integrations.mcp.sandbox import Sandbox
 from integrations.mcp.servers import Server
