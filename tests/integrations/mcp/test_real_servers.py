@@ -8,10 +8,21 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mcp.client.context import ClientRequestContext
+from mcp.types import CreateMessageResult, ElicitResult, TextContent
 
-from integrations.mcp import HttpServer, ServerPool, StdioServer, Timeouts, Toolbox, connect
+from integrations.mcp import (
+    Answers,
+    HttpServer,
+    ServerPool,
+    StdioServer,
+    Timeouts,
+    Toolbox,
+    connect,
+)
 from integrations.mcp.inspecting import look_at
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "art-core-test-servers"
@@ -134,3 +145,23 @@ async def test_an_old_protocol_and_a_database(tmp_path: Path) -> None:
 
 def _query(text: str) -> str:
     return f'{{"query": "{text}"}}'
+
+
+@pytest.mark.long
+async def test_sampling_and_elicitation_are_answered_where_there_is_an_answer() -> None:
+    async def sample(context: ClientRequestContext, params: Any) -> CreateMessageResult:
+        content = TextContent(type="text", text="a sampled text")
+        return CreateMessageResult(role="assistant", content=content, model="none")
+
+    async def elicit(context: ClientRequestContext, params: Any) -> ElicitResult:
+        return ElicitResult(action="decline")
+
+    answers = Answers(sampling=sample, elicitation=elicit)
+    pool = ServerPool(npm_server("everything"), answers=answers)
+    async with pool, pool.lease() as workspace:
+        box = Toolbox(workspace.connections)
+        await box.refresh()
+        asked = await box.call("trigger-sampling-request", '{"prompt": "Say it."}')
+        declined = await box.call("trigger-elicitation-request", "{}")
+    assert "a sampled text" in asked.result
+    assert "decline" in declined.result
