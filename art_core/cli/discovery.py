@@ -26,6 +26,8 @@ BUILT_IN = {
     "models": "art_core.cli.models:app",
     "serve": "art_core.cli.serve:serve",
     "keys": "art_core.cli.keys:app",
+    "export": "art_core.cli.export:export",
+    "push": "art_core.cli.push:push",
 }
 
 Command = typer.Typer | Callable[..., object]

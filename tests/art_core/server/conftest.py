@@ -10,7 +10,7 @@ from art_core.server.keys import KeyStore
 from tests.art_core.server.processes import ServerProcess
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server(
     tmp_path_factory: pytest.TempPathFactory, tiny_model_folder: Path
 ) -> Iterator[ServerProcess]:
