@@ -13,7 +13,9 @@ from art_core.cli.options import DEFAULT_ROOT, Root
 def export(
     run: Annotated[str, typer.Argument(help="model, project/model, a run id, or a directory")],
     target: Annotated[Path, typer.Argument(help="The folder to make.")],
-    step: Annotated[int | None, typer.Option(help="Of which step [latest].")] = None,
+    step: Annotated[
+        int | None, typer.Option(help="Of which step; the latest if not given.")
+    ] = None,
     best: Annotated[
         bool, typer.Option("--best", help="The best by held-out reward instead.")
     ] = False,

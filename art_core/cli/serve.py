@@ -15,7 +15,9 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 7999,
     base_model: Annotated[
         list[str] | None,
-        typer.Option(help="A base model that clients may train; repeat it [smollm2-135m]."),
+        typer.Option(
+            help="A base model that clients may train; repeat it. If none is given: smollm2-135m."
+        ),
     ] = None,
     engine: Annotated[str, typer.Option(help="embedded or vllm.")] = "embedded",
     engine_url: Annotated[
