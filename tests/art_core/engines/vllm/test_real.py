@@ -231,6 +231,7 @@ async def play(
             "type": "object",
             "properties": {"city": {"type": "string", "maxLength": 8}},
             "required": ["city"],
+            "additionalProperties": False,
         }
         form = {
             "response_format": {
