@@ -26,7 +26,7 @@ class ClosedRollout:
 
     @classmethod
     def of(cls, records: Iterable[Completion]) -> Self:
-        """From all records of one rollout."""
+        """From all records of one rollout, in the order in which they were made."""
         records = list(records)
         histories = build_histories(records)
         return cls(
@@ -46,8 +46,8 @@ class ClosedRollout:
 
 
 def _index_of_last(records: list[Completion], histories: list[History]) -> int | None:
-    usable = [record for record in records if record.may_be_trained]
+    # By their order, not their times: the clock may have been set back meanwhile.
+    usable = [record.id for record in records if record.may_be_trained]
     if not usable:
         return None
-    last = max(usable, key=lambda record: (record.finished_at, record.started_at))
-    return next(i for i, history in enumerate(histories) if last.id in history.completion_ids)
+    return next(i for i, history in enumerate(histories) if usable[-1] in history.completion_ids)
