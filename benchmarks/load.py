@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 """5,000 rollouts of a scripted agent at once, through gather and the gateway.
 
     python -m benchmarks.load [--json] [--rollouts N]

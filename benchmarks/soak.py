@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -69,7 +70,11 @@ class Soak:
             messages = [{"role": "system", "content": f"You are agent {number} in game {game}."}]
             for turn in range(3):
                 messages.append({"role": "user", "content": f"What is {turn} and {game}?"})
-                body = {"model": "x", "messages": messages, "max_tokens": chance.randint(8, 48)}
+                body: dict[str, Any] = {
+                    "model": "x",
+                    "messages": messages,
+                    "max_tokens": chance.randint(8, 48),
+                }
                 if chance.random() < 0.1:
                     connection = await self._hang_up(connection, path, body)
                     break
@@ -106,9 +111,7 @@ class Soak:
             self.tokens.append((now, self._engine.stats().sampled_tokens))
             await asyncio.sleep(SAMPLE_SECONDS)
 
-    async def _hang_up(
-        self, connection: Connection, path: str, body: dict[str, object]
-    ) -> Connection:
+    async def _hang_up(self, connection: Connection, path: str, body: dict[str, Any]) -> Connection:
         asking = asyncio.create_task(connection.post(path, body))
         await asyncio.sleep(0.05)
         asking.cancel()
@@ -116,7 +119,7 @@ class Soak:
         return await Connection.to(self._server.url)
 
     async def _too_long(
-        self, connection: Connection, path: str, body: dict[str, object]
+        self, connection: Connection, path: str, body: dict[str, Any]
     ) -> Connection:
         try:
             await connection.post(path, {**body, "max_tokens": 10**6})

@@ -99,8 +99,7 @@ class LoopGatherer:
 
     async def _watched_play(self, scenario: Any) -> Trajectory:
         play = current_play()
-        tags = {} if play is None else play.tags
-        what = " ".join(f"{name} {tags[name]}" for name in ("step", "scenario", "rollout"))
+        what = "" if play is None else " ".join(f"{name} {tag}" for name, tag in play.tags.items())
         with self.waiting.doing(what):
             result: Any = self.play(scenario)  # checked by who awaits it
             return await result if inspect.isawaitable(result) else result

@@ -51,9 +51,7 @@ def at_event(number: int, event: str, *parts: str, then: Callable[[], None] = di
     def watch(name: str, arguments: tuple[Any, ...]) -> None:
         if name != event:
             return
-        text = " ".join(
-            os.fsdecode(a) for a in arguments if isinstance(a, str | bytes | os.PathLike)
-        )
+        text = " ".join(map(str, arguments))
         if all(part in text for part in parts) and next(seen) == number:
             then()
 

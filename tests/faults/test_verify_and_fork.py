@@ -64,7 +64,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in files}
 
 
-DAMAGE: dict[str, Callable[[Path], None]] = {
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "checkpoints/00002": lambda run: (run / "checkpoints/00002/adapter.safetensors").unlink(),
     "checkpoints/00003": lambda run: cut(run / "checkpoints/00003/manifest.json"),
     "metrics.jsonl": lambda run: (run / "metrics.jsonl").write_text('{"step": 1, "x": "y"}\n'),
