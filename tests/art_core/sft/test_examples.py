@@ -266,7 +266,17 @@ MESSAGE = st.dictionaries(NAMES, ODD, max_size=3).flatmap(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+        HealthCheck.large_base_example,
+    ],
+)
 @given(
     st.fixed_dictionaries(
         {"messages": st.lists(MESSAGE, max_size=4) | ODD}, optional={"tools": ODD}
