@@ -247,4 +247,4 @@ def test_a_rollout_closed_by_many_at_once_while_it_is_called(
     records = bench.records.by_rollout(ticket.rollout_id)
     assert {each.status for each in records} == {CompletionStatus.ABANDONED}
     assert [each.id for each in records] == max(closings, key=len)
-    assert http.get(f"{bench.server.url}/health").status_code == 200
+    assert http.get(f"{bench.server.url}/v1/models").status_code == 200
