@@ -27,6 +27,8 @@ QUICK = [
     "after a commit",
     "before held-out trajectories are renamed",
 ]
+ONCE = {"before a checkpoint is removed", "while a checkpoint is removed"}
+"""In four steps, of which two and the best are kept, one checkpoint is removed."""
 RANDOM_RUNS, RANDOM_KILLS = 38, 4
 
 
@@ -37,8 +39,10 @@ def test_a_dozen_kills_in_one_run(runs: Runs, undisturbed: Result, tmp_path: Pat
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [(point, number) for point in POINTS for number in (1, 2) if number == 1 or point not in ONCE],
+)
 def test_a_kill_at_each_point(
     runs: Runs, undisturbed: Result, tmp_path: Path, point: str, number: int
 ) -> None:
