@@ -36,6 +36,7 @@ async def run(tmp_path: Path, tiny_model_folder: Path) -> RunReader:
     return RunReader(tmp_path / "runs" / "tests" / "bot")
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # PEFT's own
 def test_a_merged_model_computes_what_base_and_adapter_do(
     run: RunReader, tiny_model_folder: Path, tmp_path: Path
 ) -> None:

@@ -139,7 +139,7 @@ async def test_limits_of_a_key(
         for ticket in tickets:
             await backend.close_rollout(model, ticket.rollout_id)
         client = model.openai_client().with_options(max_retries=0)
-        body: Any = {"model": model.name, "messages": [{"role": "user", "content": "x" * 600}]}
+        body: Any = {"model": model.name, "messages": [{"role": "user", "content": "a b c " * 100}]}
         await client.chat.completions.create(**body, max_tokens=4)
         with pytest.raises(openai.RateLimitError, match="tokens today, of 200"):
             await client.chat.completions.create(**body, max_tokens=4)
