@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 from uuid import uuid4
 
@@ -107,7 +107,7 @@ class TrajectoryGroup(BaseModel):
         ) -> PendingGroup: ...
 
     def __new__(cls, trajectories: Iterable[Any] = (), **fields: Any) -> Any:
-        items = list(trajectories)
+        items = _listed("trajectories", trajectories)
         if any(isinstance(item, Awaitable) or callable(item) for item in items):
             return PendingGroup(items, fields)
         group = super().__new__(cls)
@@ -124,7 +124,7 @@ class TrajectoryGroup(BaseModel):
     ) -> None:
         items: Iterable[object] = vars(self).pop("_items", trajectories)
         kept: list[Trajectory | dict[str, Any]] = []
-        failed: list[BaseException | ExceptionRecord | dict[str, Any]] = list(exceptions)
+        failed: list[Any] = _listed("exceptions", exceptions)
         for item in items:
             if isinstance(item, BaseException):
                 failed.append(item)
@@ -146,3 +146,12 @@ class TrajectoryGroup(BaseModel):
 
     def __len__(self) -> int:
         return len(self.trajectories)
+
+
+def _listed(name: str, given: object) -> list[Any]:
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise TrajectoryError(
+            f"{name} is {given!r:.200} ({type(given).__name__})",
+            "Pass a list, or another iterable.",
+        )
+    return list(cast("Iterable[Any]", given))

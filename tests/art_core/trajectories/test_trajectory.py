@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import decimal
 import fractions
+import json
 import math
 from datetime import UTC, timedelta, timezone
+from typing import Any
 
 import numpy as np
 import pytest
@@ -223,6 +225,15 @@ def test_a_group_keeps_trajectories_and_exceptions_apart() -> None:
 def test_a_group_of_something_else_is_refused() -> None:
     with pytest.raises(TrajectoryError, match="is made of Trajectory objects"):
         TrajectoryGroup([3])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("given", [None, 3, "text", {"a": 1}])
+@pytest.mark.parametrize("name", ["trajectories", "exceptions"])
+def test_what_is_no_list_is_named(name: str, given: Any) -> None:
+    with pytest.raises(TrajectoryError, match=f"{name} is "):
+        TrajectoryGroup(**{name: given})  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match=f"{name} is "):
+        TrajectoryGroup.model_validate_json(json.dumps({name: given}))
 
 
 def test_groups_have_names_of_their_own() -> None:
