@@ -100,7 +100,7 @@ async def main(root: str, steps: int, seed: int) -> TrainReport:
         steps=steps,
         groups_per_step=8,
         rollouts_per_group=8,
-        learning_rate=1e-3,
+        learning_rate=3e-4,
         eval_every=steps,
         seed=seed,
     )

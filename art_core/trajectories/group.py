@@ -149,9 +149,7 @@ class TrajectoryGroup(BaseModel):
 
 
 def _listed(name: str, given: object) -> list[Any]:
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        raise TrajectoryError(
-            f"{name} is {given!r:.200} ({type(given).__name__})",
-            "Pass a list, or another iterable.",
-        )
-    return list(cast("Iterable[Any]", given))
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping):
+        return list(cast("Iterable[Any]", given))
+    kind = type(cast("object", given)).__name__
+    raise TrajectoryError(f"{name} is {given!r:.200} ({kind})", "Pass a list, or another iterable.")
