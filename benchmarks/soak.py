@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 
 from art_core.chat import chat_format_for
-from art_core.engines.embedded import EmbeddedEngine
+from art_core.engines.embedded import EmbeddedEngine, EmbeddedOptions
 from art_core.engines.protocol import AdapterRef
 from art_core.gateway import GatewayServer
 from art_core.weights import resolve
@@ -147,7 +147,8 @@ def rate(points: list[tuple[float, int]]) -> float:
 async def soak(minutes: float, folder: Path) -> Soak:
     weights = load(resolve("smollm2-135m"))
     make_adapter(weights, folder / "adapter")
-    engine = EmbeddedEngine(weights)
+    # A prefix cache that is full within a minute: what grows behind it would be a leak.
+    engine = EmbeddedEngine(weights, EmbeddedOptions(kv_bytes=2**29, copy_bytes=2**30))
     server, policy = serve(engine, chat_format_for(weights.tokenizer), str(folder))
     soak = Soak(server, engine, time.monotonic() + minutes * 60)
     jobs = [soak.agent(number) for number in range(AGENTS)]

@@ -3,8 +3,8 @@
 
     python examples/litellm_app.py
 
-The app sorts support tickets: its model is asked for one word, and chats instead. The
-reward is what the app needs: that word, and the right one.
+The app sorts support tickets: its model is shown three, and asked for one word, the team.
+The reward is what the app needs: that word, and the right one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,21 @@ import litellm  # noqa: E402 (register() imports it, with the provider art/)
 TEAMS = ("billing", "shipping", "technical")
 
 
+EXAMPLES = {
+    "There is a fee on my bill that I do not know.": "billing",
+    "The box came to the wrong house.": "shipping",
+    "The screen stays black after the start.": "technical",
+}
+SHOWN = [
+    message
+    for ticket, team in EXAMPLES.items()
+    for message in (
+        {"role": "user", "content": ticket},
+        {"role": "assistant", "content": team},
+    )
+]
+
+
 async def sort_ticket(ticket: str) -> str:
     """The app. It said model="openai/gpt-4.1" before."""
     answer: Any = await litellm.acompletion(
@@ -35,6 +50,7 @@ async def sort_ticket(ticket: str) -> str:
                 "role": "system",
                 "content": f"Reply with one word, the team for the ticket: {', '.join(TEAMS)}.",
             },
+            *SHOWN,
             {"role": "user", "content": ticket},
         ],
         max_tokens=8,
@@ -112,7 +128,7 @@ async def main(root: str, steps: int, seed: int) -> TrainReport:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", default=".art")
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     asyncio.run(main(arguments.root, arguments.steps, arguments.seed))

@@ -8,6 +8,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples each time: a failure is then one of the change at hand. `make test-full`
+# draws others each time.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 
 def pytest_configure() -> None:

@@ -153,7 +153,7 @@ class RecordStore:
     def _storage_errors(self, done: str) -> Generator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except _SQLITE_FAILURES as error:
             raise _storage_error(self._path, error, done) from error
 
     @contextmanager
@@ -199,12 +199,16 @@ class RecordStore:
                 for item in batch:
                     self._commit(connection, [item])
                 return
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, _SQLITE_FAILURES):
                 error = _storage_error(self._path, error, "written")
             batch[0][1].set_exception(error)
         else:
             for _, future in batch:
                 future.set_result(None)
+
+
+# What sqlite3 raises; also of a damaged file's text or message that isn't UTF-8.
+_SQLITE_FAILURES = (sqlite3.Error, UnicodeDecodeError)
 
 
 def check_records(path: Path) -> int:
@@ -225,11 +229,11 @@ def check_records(path: Path) -> int:
             return sum(1 for _ in _decoded(rows))
         finally:
             connection.close()
-    except sqlite3.Error as error:
+    except _SQLITE_FAILURES as error:
         raise _storage_error(path, error, "read") from error
 
 
-def _storage_error(path: Path, error: sqlite3.Error, done: str) -> StorageError | RunDamagedError:
+def _storage_error(path: Path, error: Exception, done: str) -> StorageError | RunDamagedError:
     # DatabaseError itself, without a code: text that isn't UTF-8, a wrong type.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):

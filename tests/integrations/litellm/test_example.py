@@ -41,6 +41,6 @@ def test_the_grade(reply: str, reward: float) -> None:
 @pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 async def test_the_app_learns_to_sort(tmp_path: Path) -> None:
-    report = await load_example().main(str(tmp_path), steps=24, seed=0)
+    report = await load_example().main(str(tmp_path), steps=12, seed=0)
     held_out = [row.metrics["right"] for row in report.rows if row.split == "val"]
     assert held_out[-1] > held_out[0]
