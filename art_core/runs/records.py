@@ -153,7 +153,7 @@ class RecordStore:
     def _storage_errors(self, done: str) -> Generator[None]:
         try:
             yield
-        except _SQLITE_FAILURES as error:
+        except SQLITE_FAILURES as error:
             raise _storage_error(self._path, error, done) from error
 
     @contextmanager
@@ -199,7 +199,7 @@ class RecordStore:
                 for item in batch:
                     self._commit(connection, [item])
                 return
-            if isinstance(error, _SQLITE_FAILURES):
+            if isinstance(error, SQLITE_FAILURES):
                 error = _storage_error(self._path, error, "written")
             batch[0][1].set_exception(error)
         else:
@@ -207,8 +207,8 @@ class RecordStore:
                 future.set_result(None)
 
 
-# What sqlite3 raises; also of a damaged file's text or message that isn't UTF-8.
-_SQLITE_FAILURES = (sqlite3.Error, UnicodeDecodeError)
+SQLITE_FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""What sqlite3 raises; the latter for a damaged file's text, or a message, that isn't UTF-8."""
 
 
 def check_records(path: Path) -> int:
@@ -229,7 +229,7 @@ def check_records(path: Path) -> int:
             return sum(1 for _ in _decoded(rows))
         finally:
             connection.close()
-    except _SQLITE_FAILURES as error:
+    except SQLITE_FAILURES as error:
         raise _storage_error(path, error, "read") from error
 
 

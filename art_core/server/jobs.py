@@ -14,6 +14,7 @@ from uuid import uuid4
 from art_core.backends.remote_api import ErrorBody, JobState, StepRequest
 from art_core.errors import ConfigError, StorageError
 from art_core.runs.files import make_folder
+from art_core.runs.records import SQLITE_FAILURES
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -67,7 +68,7 @@ class JobStore:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.executescript(_SCHEMA)
-        except sqlite3.Error as error:
+        except SQLITE_FAILURES as error:
             raise StorageError(f"{path} can't be opened: {error}") from error
 
     def submit(self, project: str, model: str, key: str, request: StepRequest) -> Job:
@@ -144,7 +145,7 @@ class JobStore:
     def _execute(self, statement: str, values: tuple[object, ...]) -> None:
         try:
             self._db.execute(statement, values)
-        except sqlite3.Error as error:
+        except SQLITE_FAILURES as error:
             raise StorageError(
                 f"{self._path} can't be written: {error}", "Free disk space."
             ) from error
@@ -152,7 +153,7 @@ class JobStore:
     def _query(self, where: str, *values: object) -> list[Job]:
         try:
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM jobs WHERE {where}", values).fetchall()
-        except sqlite3.Error as error:
+        except SQLITE_FAILURES as error:
             raise StorageError(f"{self._path} can't be read: {error}") from error
         return [_job(*row) for row in rows]
 

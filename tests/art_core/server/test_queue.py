@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from art_core.backends.remote_api import GroupRef, JobView, StepRequest
-from art_core.errors import ConfigError, TrainingError
+from art_core.errors import ConfigError, StorageError, TrainingError
 from art_core.server.jobs import Job, JobStore
 from art_core.server.queue import Result, TrainQueue
 
@@ -127,3 +127,10 @@ async def test_what_was_accepted_is_trained_after_a_restart(tmp_path: Path) -> N
     for each, one in ((queue, store), (restarted, second)):
         await each.stop()
         one.close()
+
+
+def test_a_damaged_queue_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite"
+    path.write_bytes(b"SQLite format 3\x00" + b"\x80" * 4000)
+    with pytest.raises(StorageError, match=r"jobs.sqlite can't be opened"):
+        JobStore(path)
