@@ -17,7 +17,7 @@ test: lint
 	.venv/bin/python -m pytest -m "not long" -n 2 --dist loadfile
 
 test-full: lint
-	.venv/bin/python -m pytest -m "not vllm" --hypothesis-profile default
+	.venv/bin/python -m pytest -m "not vllm" --timeout 1200 --hypothesis-profile default
 
 test-vllm: .venv/installed .venv-vllm/installed
 	ART_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python .venv/bin/python -m pytest -m vllm

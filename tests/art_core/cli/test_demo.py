@@ -41,6 +41,7 @@ def test_an_unknown_package() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_trains_the_real_model(tmp_path: Path, smollm2_folder: Path) -> None:
     """One step of the real thing, then the next one from where it was."""
     reports: list[dict[str, object]] = []
@@ -58,6 +59,7 @@ def test_trains_the_real_model(tmp_path: Path, smollm2_folder: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_interrupted_it_can_go_on(tmp_path: Path, smollm2_folder: Path) -> None:
     command = [ART, "demo", "--steps", "1", "--root", str(tmp_path), "--json"]
     process = subprocess.Popen(
