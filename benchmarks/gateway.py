@@ -2,14 +2,16 @@
 
     python -m benchmarks.gateway [--json]
 
-- ``throughput_share``: sampled tokens/s of 32 calls at once through the gateway,
-  recording included, over those of the same prompts given to the embedded engine
-  directly (SmolLM2-135M, about 100 prompt tokens, 64 new ones each).
+- ``throughput_share``: sampled tokens/s of 32 clients at once through the gateway,
+  recording included, over those of as many that call the embedded engine directly
+  (SmolLM2-135M, about 100 prompt tokens; 33 to 95 new ones, one length for each client;
+  each makes two calls in turn, so that calls end and begin all the time).
 - ``ms_per_call``, ``ms_per_stream``: median milliseconds that a call of about 150
   prompt tokens and 32 sampled ones takes on one connection, whole and streamed,
   less what the engine takes alone; the engine answers at once.
 
-The client is in this process too, and its time counts. Medians of alternating runs.
+The client is in this process too, and its time counts. The share is the median of those
+of pairs of runs, in turn one first and the other; the rest are medians of alternating runs.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from art_core.weights.loading import load
 from benchmarks.report import report
 
 AT_ONCE = 32
-NEW_TOKENS = 64
-ROUNDS = 3
+CALLS_EACH = 2
+ROUNDS = 4
 CALLS = 200
 INSTANT_TOKENS = 32
 
@@ -131,21 +133,33 @@ async def seconds_of_engine(engine: InferenceEngine) -> float:
     return statistics.median(times)
 
 
-def sampling_of(end: int, seed: int) -> SamplingParams:
-    """Exactly `NEW_TOKENS` tokens: the end of turn is ruled out."""
-    return SamplingParams(
-        max_tokens=NEW_TOKENS, seed=seed, stop_token_ids=(end,), logit_bias={end: -100.0}
-    )
+def new_tokens(client: int) -> int:
+    return 33 + 2 * client
+
+
+def numbers(first: int, client: int) -> range:
+    """The conversations that a client holds; no two are alike."""
+    return range(first + client * CALLS_EACH, first + (client + 1) * CALLS_EACH)
 
 
 async def bare_rate(engine: InferenceEngine, chat: ChatFormat, first: int) -> float:
-    async def one(number: int) -> int:
-        prompt = chat.render(conversation(number, 6))
-        sampling = sampling_of(chat.stop_token_ids[0], number)
-        return sum([len(chunk.token_ids) async for chunk in engine.generate(prompt, sampling)])
+    end = chat.stop_token_ids[0]
+
+    async def one(client: int) -> int:
+        sampling = SamplingParams(
+            max_tokens=new_tokens(client), stop_token_ids=(end,), logit_bias={end: -100.0}
+        )
+        prompts = (chat.render(conversation(number, 6)) for number in numbers(first, client))
+        return sum(
+            [
+                len(chunk.token_ids)
+                for prompt in prompts
+                async for chunk in engine.generate(prompt, sampling)
+            ]
+        )
 
     started = time.perf_counter()
-    counts = await asyncio.gather(*map(one, range(first, first + AT_ONCE)))
+    counts = await asyncio.gather(*map(one, range(AT_ONCE)))
     return sum(counts) / (time.perf_counter() - started)
 
 
@@ -153,16 +167,19 @@ async def gateway_rate(server: GatewayServer, chat: ChatFormat, first: int) -> f
     tickets = [server.open_rollout("bot", mode="train") for _ in range(AT_ONCE)]
     connections = [await Connection.to(server.url) for _ in tickets]
 
-    async def one(index: int) -> int:
-        body = {
-            "model": "bot",
-            "messages": conversation(first + index, 6),
-            "max_tokens": NEW_TOKENS,
-            "logit_bias": {str(chat.stop_token_ids[0]): -100},
-        }
-        path = f"/r/{tickets[index].rollout_id}/v1/chat/completions"
-        answer = json.loads(await connections[index].post(path, body))
-        return int(answer["usage"]["completion_tokens"])
+    async def one(client: int) -> int:
+        path = f"/r/{tickets[client].rollout_id}/v1/chat/completions"
+        count = 0
+        for number in numbers(first, client):
+            body = {
+                "model": "bot",
+                "messages": conversation(number, 6),
+                "max_tokens": new_tokens(client),
+                "logit_bias": {str(chat.stop_token_ids[0]): -100},
+            }
+            answer = json.loads(await connections[client].post(path, body))
+            count += int(answer["usage"]["completion_tokens"])
+        return count
 
     started = time.perf_counter()
     counts = await asyncio.gather(*map(one, range(AT_ONCE)))
@@ -200,18 +217,26 @@ def measure_calls(chat: ChatFormat, folder: str) -> dict[str, float]:
     }
 
 
-async def measure_throughput(engine: InferenceEngine, chat: ChatFormat, folder: str) -> list[float]:
-    """Tokens/s of the bare engine, and through the gateway."""
+async def measure_throughput(
+    engine: InferenceEngine, chat: ChatFormat, folder: str
+) -> list[tuple[float, float]]:
+    """Tokens/s of the bare engine and through the gateway, of each pair of runs."""
     server, policy = serve(engine, chat, folder)
-    bare: list[float] = []
-    through: list[float] = []
-    for number in range(ROUNDS + 1):
-        first = number * 2 * AT_ONCE
-        bare.append(await bare_rate(engine, chat, first))
-        through.append(await gateway_rate(server, chat, first + AT_ONCE))
+    pairs: list[tuple[float, float]] = []
+    await bare_rate(engine, chat, 0)  # warms up
+    for number in range(1, ROUNDS + 1):
+        first = number * 2 * AT_ONCE * CALLS_EACH
+        other = first + AT_ONCE * CALLS_EACH
+        if number % 2:
+            bare = await bare_rate(engine, chat, first)
+            through = await gateway_rate(server, chat, other)
+        else:
+            through = await gateway_rate(server, chat, first)
+            bare = await bare_rate(engine, chat, other)
+        pairs.append((bare, through))
     await asyncio.to_thread(server.stop)
     policy.records.close()
-    return [statistics.median(bare[1:]), statistics.median(through[1:])]  # the first warms up
+    return pairs
 
 
 def main() -> None:
@@ -220,12 +245,18 @@ def main() -> None:
     engine = EmbeddedEngine(weights)
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
         calls = measure_calls(chat, one)
-        bare, through = asyncio.run(measure_throughput(engine, chat, other))
+        pairs = asyncio.run(measure_throughput(engine, chat, other))
     asyncio.run(engine.close())
     report(
         "gateway",
-        {"throughput_share": through / bare, **calls},
-        setup={"bare_tokens_per_s": round(bare, 1), "gateway_tokens_per_s": round(through, 1)},
+        {
+            "throughput_share": statistics.median(through / bare for bare, through in pairs),
+            **calls,
+        },
+        setup={
+            "bare_tokens_per_s": [round(bare, 1) for bare, _ in pairs],
+            "gateway_tokens_per_s": [round(through, 1) for _, through in pairs],
+        },
     )
 
 
