@@ -13,7 +13,7 @@ from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai.chat_models.base import BaseChatOpenAI
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, SkipValidation
 
 from art_core.errors import ConfigError
 from art_core.rollouts import TrainableModel
@@ -30,7 +30,8 @@ class PolicyChatModel(BaseChatOpenAI):
     Structured output asks for a tool call unless told otherwise.
     """
 
-    policy: TrainableModel[Any] = Field(exclude=True, repr=False)
+    # Validated, a model of a parametrised class would be a copy, which nobody registers.
+    policy: SkipValidation[TrainableModel[Any]] = Field(exclude=True, repr=False)
 
     @property
     def _llm_type(self) -> str:

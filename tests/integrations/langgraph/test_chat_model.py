@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from art_core.errors import ConfigError
 from art_core.rollouts import TrainableModel
 from integrations.langgraph import chat_model, rollout
-from tests.integrations.langgraph.served import nodes_of, records_of
+from tests.integrations.langgraph.served import ScriptedBackend, nodes_of, records_of
 from tests.integrations.langgraph.shapes import Tools, chain, question
 from tests.integrations.langgraph.zoo_models import Score, Verdict, agent, lookup
 
@@ -31,6 +31,17 @@ async def test_whole_and_streamed_sync_and_async(policy: Policy) -> None:
         "".join([chunk.text async for chunk in llm.astream("m5")]),
     ]
     assert answers == ["ok m5"] * 4
+
+
+async def test_it_may_be_built_before_its_model_is_registered(
+    scripted_backend: ScriptedBackend,
+) -> None:
+    model = TrainableModel(name="late", project="zoo", base_model="scripted")
+    llm = chat_model(model)
+    with pytest.raises(ConfigError, match="'late' isn't registered"):
+        await llm.ainvoke("m5")
+    await model.register(scripted_backend)
+    assert (await llm.ainvoke("m5")).text == "ok m5"
 
 
 async def test_tools(policy: Policy) -> None:
