@@ -1,9 +1,10 @@
 """MCP: train a model to use the tools of a server, from one command or a few lines."""
 
 from art_core.errors import ToolServerDiedError, ToolServerError, ToolServerStartError
-from integrations.mcp.agent import MCPAgent, Outcome
+from integrations.mcp.agent import Actor, MCPAgent, Outcome
 from integrations.mcp.connecting import Timeouts, connect
 from integrations.mcp.connection import Answers, Connection
+from integrations.mcp.demonstrating import Teacher, scripted, warm_start
 from integrations.mcp.loop import AgentRun, Limits
 from integrations.mcp.mcp_json import load_mcp_json
 from integrations.mcp.pool import Isolation, ServerPool, Workspace
@@ -19,6 +20,7 @@ from integrations.mcp.tools import tools_as_openai
 from integrations.mcp.tracing import trace
 
 __all__ = [
+    "Actor",
     "AgentRun",
     "Answers",
     "Connection",
@@ -33,6 +35,7 @@ __all__ = [
     "Server",
     "ServerPool",
     "StdioServer",
+    "Teacher",
     "Timeouts",
     "ToolCall",
     "ToolServerDiedError",
@@ -43,6 +46,8 @@ __all__ = [
     "connect",
     "generate_scenarios",
     "load_mcp_json",
+    "scripted",
     "tools_as_openai",
     "trace",
+    "warm_start",
 ]

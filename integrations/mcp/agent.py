@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from art_core.errors import ScenarioError, ToolServerDiedError
 from art_core.rollouts import TrainableModel
+from art_core.rollouts.scenarios import scenario_json
 from art_core.trajectories import Message, Trajectory, TrajectoryStatus
 from integrations.mcp.loop import AgentRun, Limits, run_agent
 from integrations.mcp.pool import ServerPool, Workspace
@@ -39,6 +40,8 @@ class Outcome:
 
 
 Reward = Callable[[Outcome], "float | Awaitable[float]"]
+Actor = Callable[[Any, Sequence[Message], Toolbox, Limits], Awaitable[AgentRun]]
+"""Plays a scenario from its opening messages on, in the policy's place."""
 
 
 class MCPAgent:
@@ -89,19 +92,28 @@ class MCPAgent:
             ScenarioError: the scenario has no task.
             RewardError: the reward isn't a finite number.
         """
-        task = task_of(scenario)
-        deaths = 0
-        while True:
-            async with self._pool.lease() as workspace:
-                try:
-                    trajectory = await self._rollout(scenario, task, workspace)
-                except ToolServerDiedError:
-                    deaths += 1
-                    if deaths > _RETRIES:
-                        raise
-                else:
-                    trajectory.metrics["server_deaths"] = deaths
-                    return trajectory
+        return await self._played(scenario, self._rollout)
+
+    async def demonstrate(self, scenario: Any, actor: Actor) -> Trajectory:
+        """`play` by someone else, graded in the same way: an example to learn from.
+
+        Raises:
+            ToolServerError, ScenarioError, RewardError: as `play`.
+        """
+
+        async def demonstration(scenario: Any, workspace: Workspace) -> Trajectory:
+            toolbox = await self._toolbox(workspace)
+            opening = self._opening(task_of(scenario), workspace)
+            run = await _grouped_errors_out(actor(scenario, opening, toolbox, self._limits))
+            trajectory = Trajectory(
+                messages_and_choices=[*map(_as_context, opening), *run.messages[len(opening) :]],
+                tools=toolbox.tools,
+                metadata={"scenario": scenario_json(scenario)},
+            )
+            await self._finish(trajectory, scenario, run, toolbox, workspace)
+            return trajectory
+
+        return await self._played(scenario, demonstration)
 
     async def run(self, client: AsyncOpenAI, model: str, task: str) -> AgentRun:
         """The same loop on any model of any OpenAI-compatible server; nothing is recorded."""
@@ -110,32 +122,57 @@ class MCPAgent:
             messages = self._opening(task, workspace)
             return await run_agent(client, model, messages, toolbox, self._limits)
 
-    async def _rollout(self, scenario: Any, task: str, workspace: Workspace) -> Trajectory:
+    async def _played(
+        self, scenario: Any, once: Callable[[Any, Workspace], Awaitable[Trajectory]]
+    ) -> Trajectory:
+        task_of(scenario)  # before a server is started for it
+        deaths = 0
+        while True:
+            async with self._pool.lease() as workspace:
+                try:
+                    trajectory = await once(scenario, workspace)
+                except ToolServerDiedError:
+                    deaths += 1
+                    if deaths > _RETRIES:
+                        raise
+                else:
+                    trajectory.metrics["server_deaths"] = deaths
+                    return trajectory
+
+    async def _rollout(self, scenario: Any, workspace: Workspace) -> Trajectory:
         toolbox = await self._toolbox(workspace)
+        opening = self._opening(task_of(scenario), workspace)
+        client, model = self.model.openai_client(), self.model.get_inference_name()
         async with self.model.rollout(scenario) as trajectory:
             run = await _grouped_errors_out(
-                run_agent(
-                    self.model.openai_client(),
-                    self.model.get_inference_name(),
-                    self._opening(task, workspace),
-                    toolbox,
-                    self._limits,
-                )
+                run_agent(client, model, opening, toolbox, self._limits)
             )
-        _describe(trajectory, run, toolbox.calls)
-        if self._reward is not None:
-            outcome = Outcome(
-                scenario=scenario,
-                answer=run.answer,
-                calls=toolbox.calls,
-                messages=run.messages[len(self._examples) :],
-                trajectory=trajectory,
-                sandbox=workspace.sandbox,
-                workspace=workspace,
-            )
-            graded = self._reward(outcome)
-            trajectory.reward = await graded if inspect.isawaitable(graded) else graded
+        await self._finish(trajectory, scenario, run, toolbox, workspace)
         return trajectory
+
+    async def _finish(
+        self,
+        trajectory: Trajectory,
+        scenario: Any,
+        run: AgentRun,
+        toolbox: Toolbox,
+        workspace: Workspace,
+    ) -> None:
+        """Describe and grade."""
+        _describe(trajectory, run, toolbox.calls)
+        if self._reward is None:
+            return
+        outcome = Outcome(
+            scenario=scenario,
+            answer=run.answer,
+            calls=toolbox.calls,
+            messages=run.messages[len(self._examples) :],
+            trajectory=trajectory,
+            sandbox=workspace.sandbox,
+            workspace=workspace,
+        )
+        graded = self._reward(outcome)
+        trajectory.reward = await graded if inspect.isawaitable(graded) else graded
 
     async def _toolbox(self, workspace: Workspace) -> Toolbox:
         toolbox = Toolbox(
@@ -176,6 +213,11 @@ def task_of(scenario: Any) -> str:
             "Give a text, or something with a text called task.",
         )
     return task
+
+
+def _as_context(message: Message) -> Message:
+    """So that an example before the task isn't learned as if it were the demonstration."""
+    return {**message, "weight": 0} if message["role"] == "assistant" else message
 
 
 async def _grouped_errors_out(run: Awaitable[AgentRun]) -> AgentRun:

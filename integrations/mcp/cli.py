@@ -152,6 +152,26 @@ def train(
         str | None,
         typer.Option(help="module:function, given the Workspace before each rollout."),
     ] = None,
+    warm_start: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Demonstrate so many scenarios first, and learn from that; it's the first step. "
+            "They are played as --scenarios-file says, or by --teacher.",
+        ),
+    ] = 0,
+    teacher: Annotated[
+        str | None, typer.Option(help="A model of --teacher-url that demonstrates.")
+    ] = None,
+    teacher_url: Annotated[
+        str, typer.Option(help="An OpenAI-compatible server, with its /v1.")
+    ] = "https://api.openai.com/v1",
+    teacher_key_env: Annotated[
+        str, typer.Option(help="Environment variable with the key for --teacher-url.")
+    ] = "OPENAI_API_KEY",
+    min_reward: Annotated[
+        float, typer.Option(help="Demonstrations with a reward below it aren't learned from.")
+    ] = 0.5,
     seed: Seed = 0,
     root: Root = DEFAULT_ROOT,
 ) -> None:
@@ -163,6 +183,7 @@ def train(
 
     from art_core.config import TrainConfig
     from integrations.mcp.choosing import Choice, check_isolation, imported
+    from integrations.mcp.demonstrating import named_teacher
     from integrations.mcp.loop import Limits
     from integrations.mcp.report import print_report
     from integrations.mcp.training import Training, run_training
@@ -186,6 +207,9 @@ def train(
         pool_size=pool_size,
         sandbox=sandbox,
         reset=None if reset is None else imported("reset", reset),
+        warm_start=warm_start,
+        teacher=None if teacher is None else named_teacher(teacher, teacher_url, teacher_key_env),
+        min_reward=min_reward,
         root=root,
         config=TrainConfig(
             steps=steps,

@@ -22,6 +22,8 @@ _FIGURES = {
     "truncated": "rollouts cut off",
     "server_deaths": "server deaths in a rollout",
 }
+_LOSS = "sft/last_loss"
+"""Metric of a step that learned from demonstrations."""
 _TRANSCRIPTS = 3
 _WIDTH = 100
 
@@ -48,12 +50,19 @@ def print_report(report: TrainReport) -> None:
 def figures(report: TrainReport) -> Table:
     """Means over the held-out scenarios."""
     rows = {row.step: row.metrics for row in report.rows if row.split == VALIDATION_SPLIT}
-    before, after = rows.get(0, {}), rows.get(report.steps, {})
-    table = Table("held-out scenarios", "before", "after", title_justify="left")
+    columns = {"before": 0, "after": report.steps}
+    if report.steps > 1 and _warm_started(report):
+        columns = {"before": 0, "after demonstrations": 1, "after": report.steps}
+    sides = [rows.get(step, {}) for step in columns.values()]
+    table = Table("held-out scenarios", *columns, title_justify="left")
     for key, name in _FIGURES.items():
-        if key in before or key in after:
-            table.add_row(name, *(_number(side.get(key)) for side in (before, after)))
+        if any(key in side for side in sides):
+            table.add_row(name, *(_number(side.get(key)) for side in sides))
     return table
+
+
+def _warm_started(report: TrainReport) -> bool:
+    return any(_LOSS in row.metrics for row in report.rows if row.step == 1)
 
 
 def _number(value: float | None) -> str:

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import JsonValue
+
 from art_core.backends.local import LocalBackend
-from art_core.config import TrainConfig
+from art_core.config import SftConfig, TrainConfig
 from art_core.errors import ConfigError, RunMismatchError
 from art_core.rollouts import TrainableModel, TrainReport, train
 from art_core.rollouts.scenarios import scenario_digest
 from art_core.runs import RunDirectory, write_whole
 from art_core.trajectories import Trajectory, TrajectoryGroup
 from integrations.mcp.agent import SYSTEM, MCPAgent, Reward
+from integrations.mcp.demonstrating import Teacher, scripted, warm_start
 from integrations.mcp.loop import Limits
 from integrations.mcp.making import TaskScenario, make, read_tasks
 from integrations.mcp.pool import Isolation, Reset, ServerPool
@@ -48,6 +51,11 @@ class Training:
     pool_size: int
     sandbox: Path | None
     reset: Reset | None
+    warm_start: int
+    """Scenarios that are demonstrated before the first rollout."""
+    teacher: Teacher | None
+    """None: the scenarios say how it's done."""
+    min_reward: float
     root: Path
     config: TrainConfig
 
@@ -61,6 +69,15 @@ class Training:
         if self.judge is None and self.scenarios_file is None:
             raise ConfigError(
                 "there is nobody to write scenarios", "Give --scenarios-file, or a --judge."
+            )
+        if self.warm_start and self.teacher is None and self.scenarios_file is None:
+            raise ConfigError(
+                "there is nobody to demonstrate",
+                "Give --teacher MODEL, or --scenarios-file with demonstrations.",
+            )
+        if self.teacher is not None and not self.warm_start:
+            raise ConfigError(
+                "--teacher is given without --warm-start", "Say how many scenarios it shows."
             )
         if not 0 < self.held_out < 1:
             raise ConfigError(f"held-out is {self.held_out}", "Give a share between 0 and 1.")
@@ -97,14 +114,47 @@ async def run_training(training: Training) -> TrainReport:
             system=SYSTEM if training.system is None else training.system,
             tools=training.tools,
         )
-        return await train(
-            model,
-            agent,
-            to_train,
-            training.config,
-            validation=held_out,
-            reward=None if training.judge is None else JudgeReward(training.judge, held_out),
+        judging = None if training.judge is None else JudgeReward(training.judge, held_out)
+        config = await _warmed(training, run, agent, to_train, judging)
+        return await train(model, agent, to_train, config, validation=held_out, reward=judging)
+
+
+_BATCH = 8
+"""Demonstrations in an update: a few dozen are there."""
+_ATTEMPTS = 2
+"""Of a teacher at a scenario."""
+
+
+async def _warmed(
+    training: Training,
+    run: RunDirectory,
+    agent: MCPAgent,
+    scenarios: Sequence[TaskScenario],
+    judging: JudgeReward | None,
+) -> TrainConfig:
+    """The settings, with demonstrations to learn from first where they are wanted."""
+    if not training.warm_start:
+        return training.config
+    if training.warm_start > len(scenarios):
+        raise ConfigError(
+            f"--warm-start is {training.warm_start}, and there are {len(scenarios)} scenarios to "
+            "train on",
+            "Demonstrate fewer, or give more.",
         )
+    start = await warm_start(
+        agent,
+        run.path / FOLDER / "demonstrations.jsonl",
+        scenarios[: training.warm_start],
+        training.teacher or scripted,
+        attempts=1 if training.teacher is None else _ATTEMPTS,
+        min_reward=training.min_reward,
+        reward=None if judging is None else judging.absolute,
+        # What the policy can't write or read of a teacher's is left out, counted and named.
+        sft=SftConfig(
+            batch_size=_BATCH, seed=training.config.seed, bad_examples="skip", long_examples="skip"
+        ),
+    )
+    return training.config.model_copy(update={"warm_start": start})
 
 
 async def _scenarios(
@@ -140,6 +190,7 @@ def _check_same(training: Training, run: RunDirectory, scenarios: list[TaskScena
         "scenarios": sorted(scenario_digest(one) for one in scenarios),
         "system": training.system,
         "limits": training.limits.model_dump(mode="json"),
+        "warm_start": _demonstrations(training),
     }
     path = run.path / FOLDER / "setup.json"
     if not path.exists():
@@ -155,19 +206,29 @@ def _check_same(training: Training, run: RunDirectory, scenarios: list[TaskScena
         )
 
 
+def _demonstrations(training: Training) -> dict[str, JsonValue] | None:
+    if not training.warm_start:
+        return None
+    return {
+        "scenarios": training.warm_start,
+        "teacher": None if training.teacher is None else training.teacher.model,
+        "min_reward": training.min_reward,
+    }
+
+
 class JudgeReward:
     """Rollouts are compared with each other to train on; held-out ones graded each alone,
     so that their scores can be compared over time."""
 
     def __init__(self, judge: JudgeModel, held_out: Sequence[TaskScenario]) -> None:
         self._relative = Ruler(judge, _standard, mode="relative")
-        self._absolute = self._relative.using(judge, _standard, mode="absolute")
+        self.absolute = self._relative.using(judge, _standard, mode="absolute")
         self._held_out = {scenario_digest(one) for one in held_out}
 
     async def __call__(self, group: TrajectoryGroup) -> TrajectoryGroup | None:
         scenario = group.trajectories[0].metadata["scenario"]
         held_out = scenario_digest(scenario) in self._held_out
-        return await (self._absolute if held_out else self._relative)(group)
+        return await (self.absolute if held_out else self._relative)(group)
 
 
 def _standard(trajectories: Sequence[Trajectory]) -> str:

@@ -104,14 +104,43 @@ def test_training_by_a_reward_resumes_and_knows_its_setup(
     assert {(row["split"], row["step"]) for row in rows} == {
         ("val", 0), ("train", 1), ("val", 1), ("train", 2), ("val", 2),
     }  # fmt: skip
+    too_many = art_mcp(tmp_path, *arguments, "--warm-start", "9", "--name", "other")
+    assert "--warm-start is 9, and there are 4" in " ".join(too_many.stderr.split())
     changed = art_mcp(tmp_path, *arguments, "--tool", "convert_time")
     assert changed.returncode == 1
     assert "begun with other tools" in " ".join(changed.stderr.replace("│", " ").split())
 
 
+def test_training_after_demonstrations(tiny_model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(REWARD)
+    lines: list[str] = []
+    for hour in range(5):
+        arguments = {
+            "source_timezone": "UTC",
+            "time": f"0{hour}:00",
+            "target_timezone": "Asia/Tokyo",
+        }
+        call = {"name": "convert_time", "arguments": arguments}
+        shown = {"calls": [call], "answer": f"{hour + 9}:00"}
+        lines.append(json.dumps({"task": f"{hour} in Tokyo?", "demonstration": shown}))
+    (tmp_path / "tasks.jsonl").write_text("\n".join(lines))
+    arguments = training(tiny_model_folder, "--reward", "mine:grade")
+    arguments += ["--scenarios-file", "tasks.jsonl", "--min-reward", "0", "--steps", "2"]
+    done = art_mcp(tmp_path, *arguments, "--warm-start", "3")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "after demonstrations" in done.stdout
+    run = tmp_path / ".art" / "mcp" / "agent"
+    assert len((run / "mcp" / "demonstrations.jsonl").read_text().splitlines()) == 3
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["split"] == "val"] == [0, 1, 2]
+    assert any("sft/last_loss" in row for row in rows if row["step"] == 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["train", "--server", SERVER, "--judge", "x", "--warm-start", "2"], "nobody to demonst"),
+        (["train", "--server", SERVER, "--judge", "x", "--teacher", "y"], "without --warm-start"),
         (["train", "--server", SERVER], "nothing gives rewards"),
         (["train", "--server", SERVER, "--reward", "json:loads"], "nobody to write scenarios"),
         (["train", "--server", SERVER, "--reward", "no:x"], "can't be imported"),
