@@ -15,6 +15,7 @@ import regex
 
 from art_core.chat.dialects import REASONING_MARKERS
 from art_core.chat.grammar import Grammar
+from art_core.chat.one_of import without_one_of
 from art_core.chat.scanner import Piece, Scanner
 from art_core.chat.syntaxes.literal import Literal
 from art_core.chat.turns import Call, Turn
@@ -62,13 +63,14 @@ class AnswerGrammars:
         ``schema``: None allows no content. ``several``: more than one call is allowed.
 
         Raises:
-            ChatError: this model's calls or reasoning can't be put into a grammar.
+            ChatError: this model's calls or reasoning can't be put into a grammar, or a
+                schema's ``oneOf`` can't.
         """
         answers: list[str] = []
         rules: list[str] = []
         if schema is not None:
             answers.append("content")
-            rules.append(f"content: {_json(schema)}")
+            rules.append(f"content: {json_grammar(schema)}")
         if tools:
             answers.append("calls")
             rules += self._calls(tools, several)
@@ -86,7 +88,7 @@ class AnswerGrammars:
         yield f"calls: {self._literal(lead)} call {more}"
         yield f"call: {calls}"
         for index, (tool, example) in enumerate(zip(tools, examples, strict=True)):
-            arguments = _json(_function(tool).get("parameters") or {"type": "object"})
+            arguments = json_grammar(_function(tool).get("parameters") or {"type": "object"})
             before, behind = self._literal(example.before), self._literal(example.behind)
             yield f"call_{index}: {before} {arguments} {behind}"
 
@@ -172,8 +174,13 @@ def _function(tool: Tool) -> dict[str, Any]:
     return cast("dict[str, Any]", tool["function"])
 
 
-def _json(schema: Mapping[str, Any]) -> str:
-    return f"%json {json.dumps({**schema, 'x-guidance': _JSON_STYLE})}"
+def json_grammar(schema: Mapping[str, Any]) -> str:
+    """JSON of a schema, in Lark.
+
+    Raises:
+        ChatError: a ``oneOf`` in it can't be kept.
+    """
+    return f"%json {json.dumps({**without_one_of(schema), 'x-guidance': _JSON_STYLE})}"
 
 
 def _quoted(text: str) -> str:

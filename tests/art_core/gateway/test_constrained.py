@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import anthropic
 import openai
 import pytest
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from art_core.chat import chat_format_for
@@ -28,6 +28,20 @@ from tests.art_core.gateway.scripted import Bench, ask, ask_streaming, extra, ma
 class Report(BaseModel):
     who: Literal["ada", "bob"]
     fine: bool
+
+
+class Fine(BaseModel):
+    kind: Literal["fine"]
+    """Told by it, and required: `.parse()` requires all fields."""
+    by: Literal["me", "you"]
+
+
+class Bad(BaseModel):
+    kind: Literal["bad", "awful"] = "bad"
+
+
+class Finding(BaseModel):
+    result: Annotated[Fine | Bad, Field(discriminator="kind")]
 
 
 def tool(name: str, **properties: Any) -> dict[str, Any]:
@@ -111,6 +125,15 @@ def test_parse_gives_the_object_that_was_asked_for(served: Served) -> None:
     # Trained is where the model had a choice: it may think first; then a or b, t or f.
     for history, record in zip(histories, records, strict=True):
         assert history.sampled_tokens == sum(record.trainable) < len(record.trainable)
+
+
+def test_parse_of_a_discriminated_union(served: Served) -> None:
+    completion = served.client.chat.completions.parse(
+        model="m", messages=[user("how?")], response_format=Finding, n=8
+    )
+    found = [choice.message.parsed for choice in completion.choices]
+    assert {type(each.result) for each in found if each} == {Fine, Bad}
+    assert "oneOf" in json.dumps(Finding.model_json_schema())
 
 
 def test_json_of_any_kind(served: Served) -> None:
@@ -197,6 +220,13 @@ def test_a_schema_that_cannot_be_used_is_named(served: Served, schema: dict[str,
     with pytest.raises(openai.BadRequestError, match="the grammar can't be used"):
         ask(served.client, response_format=response_format)
     assert served.records() == []
+
+
+def test_a_one_of_that_cannot_be_kept_is_named(served: Served) -> None:
+    schema = {"properties": {"a": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}}
+    response_format = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    with pytest.raises(openai.BadRequestError, match="oneOf at #/properties/a can't be kept"):
+        ask(served.client, response_format=response_format)
 
 
 TWO_CALLS = (
