@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from art_core.rollouts import TrainableModel as TrainableModel
     from art_core.rollouts import TrainResult as TrainResult
     from art_core.rollouts import check as check
+    from art_core.rollouts import evaluate as evaluate
     from art_core.rollouts import gather_trajectories as gather_trajectories
     from art_core.rollouts import gather_trajectory_groups as gather_trajectory_groups
     from art_core.rollouts import iterate_dataset as iterate_dataset
@@ -55,6 +56,7 @@ _HOMES = {
         "TrainResult",
         "TrainableModel",
         "check",
+        "evaluate",
         "gather_trajectories",
         "gather_trajectory_groups",
         "iterate_dataset",
@@ -95,6 +97,7 @@ __all__ = [
     "WarmStart",
     "__version__",
     "check",
+    "evaluate",
     "gather_trajectories",
     "gather_trajectory_groups",
     "iterate_dataset",

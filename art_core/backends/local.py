@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from art_core.backends.choice import EngineChoice
+from art_core.backends.prompted import PromptedModels
 from art_core.config import SftConfig, StepConfig
 from art_core.errors import ConfigError, MissingExtraError
 from art_core.rollouts.backend import (
@@ -20,6 +21,7 @@ from art_core.rollouts.backend import (
 from art_core.rollouts.closed import ClosedRollout
 from art_core.rollouts.model import Model, TrainableModel
 from art_core.rollouts.prepare import prepare_groups
+from art_core.rollouts.prompted import PromptedRollout
 from art_core.runs import RunDirectory
 from art_core.trajectories import Completion, TrajectoryGroup
 from art_core.weights import BaseModelFiles, OnProgress, resolve
@@ -97,6 +99,7 @@ class LocalBackend:
         self._bases: dict[str, Base] = {}
         self._models: dict[str, TrainedModel] = {}
         self._runs: dict[tuple[str, str], RunDirectory] = {}
+        self._prompted = PromptedModels()
         self._teacher: tuple[tuple[str, Path | None], Teacher] | None = None
         self._registering = asyncio.Lock()
 
@@ -127,6 +130,7 @@ class LocalBackend:
                     "Register each model once, and pass the same object on.",
                 )
             if not isinstance(model, TrainableModel):
+                await self._prompted.add(model)
                 self._runs[key] = await asyncio.to_thread(self._open_run, model)
                 return
             self._check_name_is_free(model)
@@ -163,6 +167,16 @@ class LocalBackend:
     async def close_rollout(self, model: TrainableModel[Any], rollout_id: str) -> ClosedRollout:
         """See `Backend.close_rollout`."""
         return ClosedRollout.of(await self._server(model).aclose_rollout(rollout_id))
+
+    async def open_prompted(
+        self, model: Model[Any], *, tags: Mapping[str, str] | None = None
+    ) -> RolloutTicket:
+        """See `art_core.rollouts.prompted.ServesPrompted`."""
+        return self._prompted.open(model, tags)
+
+    async def close_prompted(self, model: Model[Any], rollout_id: str) -> PromptedRollout:
+        """See `art_core.rollouts.prompted.ServesPrompted`."""
+        return self._prompted.close_rollout(rollout_id)
 
     async def completions(
         self, model: TrainableModel[Any], completion_ids: Sequence[str]
@@ -253,6 +267,7 @@ class LocalBackend:
         runs, self._runs = self._runs, {}
         bases, self._bases = self._bases, {}
         gateway, self._gateway = self._gateway, None
+        await self._prompted.stop()
         if gateway is not None:
             await asyncio.to_thread(gateway.stop)
         for trained in models.values():

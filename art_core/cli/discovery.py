@@ -22,6 +22,7 @@ BUILT_IN = {
     "check": "art_core.cli.check:check",
     "doctor": "art_core.cli.doctor:doctor",
     "sft": "art_core.cli.sft:sft",
+    "compare": "art_core.cli.compare:compare",
     "runs": "art_core.cli.runs:app",
     "models": "art_core.cli.models:app",
     "serve": "art_core.cli.serve:serve",

@@ -58,7 +58,7 @@ class Door:
         Raises:
             Problem: 404, the rollout isn't open; 401, the key is wrong.
         """
-        key = _sent_key(request)
+        key = sent_key(request)
         header = request.headers.get(ROLLOUT_HEADER, "")
         rollout_id = (
             request.path_params.get("rollout")
@@ -93,7 +93,7 @@ class Door:
             Problem: as `admit`, or 404 where there is no such model.
         """
         rollout = self.admit(request)
-        tags = _tags(request.headers.get(TAGS_HEADER))
+        tags = tags_of(request)
         if rollout is not None:
             return Caller(
                 policy=rollout.policy,
@@ -134,7 +134,8 @@ def rollout_not_open(rollout_id: str) -> Problem:
     )
 
 
-def _sent_key(request: Request) -> str:
+def sent_key(request: Request) -> str:
+    """The API key in a request's headers; empty if there is none."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return key.strip()
@@ -144,7 +145,13 @@ def _sent_key(request: Request) -> str:
 _TAGS = TypeAdapter(dict[str, str], config=ConfigDict(strict=True))
 
 
-def _tags(header: str | None) -> dict[str, str]:
+def tags_of(request: Request) -> dict[str, str]:
+    """The names that a framework adapter gave the call.
+
+    Raises:
+        Problem: 400, they can't be read.
+    """
+    header = request.headers.get(TAGS_HEADER)
     if header is None:
         return {}
     try:

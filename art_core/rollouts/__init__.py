@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from art_core.rollouts.backend import RolloutTicket as RolloutTicket
     from art_core.rollouts.backend import TrainResult as TrainResult
     from art_core.rollouts.capture import untraced as untraced
+    from art_core.rollouts.evaluating import evaluate as evaluate
     from art_core.rollouts.gather import gather_trajectories as gather_trajectories
     from art_core.rollouts.gather import gather_trajectory_groups as gather_trajectory_groups
     from art_core.rollouts.helpers import iterate_dataset as iterate_dataset
@@ -45,6 +46,7 @@ _MODULES = {
     "TrainableModel": "model",
     "check": "preflight",
     "current_trajectory": "rollout",
+    "evaluate": "evaluating",
     "gather_trajectories": "gather",
     "gather_trajectory_groups": "gather",
     "iterate_dataset": "helpers",

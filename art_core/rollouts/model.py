@@ -28,10 +28,13 @@ _CONNECT_TIMEOUT = 60.0
 
 
 class Model(Checked, Generic[ConfigT]):
-    """A model behind an OpenAI-compatible API, to compare trained ones with.
+    """A model that is prompted, not trained, to compare trained ones with.
 
-    ``name`` and ``project`` name its run directory. ``config`` is the user's own: it
-    is kept with the model and never read here. Keys and URLs are never serialised.
+    It is answered by an OpenAI-compatible API (``inference_base_url`` and
+    ``inference_api_key``), or by any provider of LiteLLM's
+    (``litellm="openai/gpt-4.1"``). ``name`` and ``project`` name its run
+    directory. ``config`` is the user's own: it is kept with the model and never read
+    here. Keys and URLs are never serialised.
 
     Raises:
         ConfigError: a field is unknown or can't be used.
@@ -44,6 +47,11 @@ class Model(Checked, Generic[ConfigT]):
     inference_base_url: str | None = Field(default=None, exclude=True, repr=False)
     inference_model_name: str | None = None
     """What the API calls the model, if not by ``name``."""
+    litellm: str | None = Field(default=None, min_length=1)
+    """LiteLLM's name of the model. ``inference_base_url`` and ``inference_api_key``, if
+    given, are then its ``api_base`` and ``api_key``."""
+    capture: CaptureConfig = CaptureConfig()
+    """Which of an agent's own HTTP calls inside a rollout go to this model."""
 
     _backend: Backend | None = PrivateAttr(default=None)
     _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = PrivateAttr(
@@ -54,6 +62,19 @@ class Model(Checked, Generic[ConfigT]):
     def _names_are_safe(self) -> Self:
         check_name("name", self.name)
         check_name("project", self.project)
+        return self
+
+    @model_validator(mode="after")
+    def _is_named_once(self) -> Self:
+        if self.litellm is None:
+            return self
+        if self.trainable:
+            raise ValueError("litellm is for models that aren't trained: use Model(...)")
+        if self.inference_model_name is not None:
+            raise ValueError(
+                f"litellm is {self.litellm!r} and inference_model_name "
+                f"{self.inference_model_name!r}: pass only one of them"
+            )
         return self
 
     @property
@@ -82,6 +103,38 @@ class Model(Checked, Generic[ConfigT]):
         name = self.inference_model_name or self.name
         return name if step is None else f"{name}@{step}"
 
+    def rollout(
+        self,
+        scenario: object = None,
+        *,
+        mode: RolloutMode | None = None,
+        seed: int | None = None,
+        tags: Mapping[str, str] | None = None,
+        capture: CaptureConfig | None = None,
+    ) -> AbstractAsyncContextManager[Trajectory]:
+        """One run of an agent: each model call inside is served by this model and recorded.
+
+        ``async with model.rollout(scenario) as trajectory:`` gives the trajectory, with
+        ``base_url``, ``api_key`` and ``headers`` for agents in other processes. At the
+        end its ``histories`` hold the exact tokens. ``mode`` and ``seed`` are, where not
+        given, what the training loop says, else ``train`` and none; ``tags`` go into the
+        records; ``capture`` overrides the model's own.
+
+        A prompted model's trajectory has no tokens: its ``metadata["model_calls"]`` says
+        what the calls took (see `art_core.rollouts.prompted.CallTotals`).
+
+        A synchronous agent is run with ``await asyncio.to_thread(agent, ...)`` inside.
+
+        Raises:
+            ConfigError: the model isn't registered, or nothing answers its calls.
+            ScenarioError: ``scenario`` can't be written as JSON.
+        """
+        from art_core.rollouts.rollout import run_rollout
+
+        return run_rollout(
+            self, scenario, mode=mode, seed=seed, tags=tags, capture=capture or self.capture
+        )
+
     def openai_client(self) -> AsyncOpenAI:
         """A client of the model's API; the same one for all callers in an event loop.
 
@@ -94,6 +147,8 @@ class Model(Checked, Generic[ConfigT]):
                 f"model {self.name!r} has no inference_base_url or inference_api_key",
                 "First: await model.register(backend)."
                 if self.trainable
+                else "Inside model.rollout() use the trajectory's base_url and api_key."
+                if self.litellm is not None
                 else "Pass both to Model(...).",
             )
         try:
@@ -151,41 +206,10 @@ class TrainableModel(Model[ConfigT], Generic[ConfigT]):
     base_model: str = Field(min_length=1)
     """``smollm2-135m``, a Hugging Face id or a local folder."""
     lora: LoraConfig = LoraConfig()
-    capture: CaptureConfig = CaptureConfig()
-    """Which of an agent's own HTTP calls inside a rollout go to this model."""
 
     @property
     def trainable(self) -> bool:
         return True
-
-    def rollout(
-        self,
-        scenario: object = None,
-        *,
-        mode: RolloutMode | None = None,
-        seed: int | None = None,
-        tags: Mapping[str, str] | None = None,
-        capture: CaptureConfig | None = None,
-    ) -> AbstractAsyncContextManager[Trajectory]:
-        """One run of an agent: each model call inside is served by this model and recorded.
-
-        ``async with model.rollout(scenario) as trajectory:`` gives the trajectory, with
-        ``base_url``, ``api_key`` and ``headers`` for agents in other processes. At the
-        end its ``histories`` hold the exact tokens. ``mode`` and ``seed`` are, where not
-        given, what the training loop says, else ``train`` and none; ``tags`` go into the
-        records; ``capture`` overrides the model's own.
-
-        A synchronous agent is run with ``await asyncio.to_thread(agent, ...)`` inside.
-
-        Raises:
-            ConfigError: the model isn't registered.
-            ScenarioError: ``scenario`` can't be written as JSON.
-        """
-        from art_core.rollouts.rollout import run_rollout
-
-        return run_rollout(
-            self, scenario, mode=mode, seed=seed, tags=tags, capture=capture or self.capture
-        )
 
     async def get_step(self) -> int:
         """How many training steps the served adapter has had."""

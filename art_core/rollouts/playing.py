@@ -11,7 +11,7 @@ from art_core.rollouts.backend import RolloutMode
 from art_core.rollouts.play import Play, derive_seed, playing
 from art_core.rollouts.playable import Player
 from art_core.rollouts.prepare import describe
-from art_core.rollouts.rollout import NO_CALLS
+from art_core.rollouts.prompted import MODEL_CALLS, NO_CALLS
 from art_core.rollouts.scenarios import scenario_json
 from art_core.trajectories import (
     PendingGroup,
@@ -89,7 +89,7 @@ def checked(result: object) -> Trajectory:
             f"({type(result).__name__})",
             "It must be 'async def' and return the Trajectory of its rollout.",
         )
-    if result.status is TrajectoryStatus.FAILED:
+    if result.status is TrajectoryStatus.FAILED or MODEL_CALLS in result.metadata:
         return result
     title = describe(result, "a trajectory without rollout")
     histories = (*result.histories, *result.additional_histories)

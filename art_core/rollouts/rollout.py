@@ -6,26 +6,25 @@ import traceback
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import urlsplit
 
 from art_core.config import CaptureConfig
+from art_core.errors import ConfigError
 from art_core.rollouts.attempts import to_its_end
-from art_core.rollouts.backend import RolloutMode
+from art_core.rollouts.backend import RolloutMode, RolloutTicket
 from art_core.rollouts.capture import Capture, capturing
 from art_core.rollouts.closed import ClosedRollout
+from art_core.rollouts.model import Model, TrainableModel
 from art_core.rollouts.play import ObservedRollout, current_play
+from art_core.rollouts.prompted import NO_CALLS, PromptedRollout, ServesPrompted
 from art_core.rollouts.scenarios import scenario_json
 from art_core.trajectories import RolloutAccess, Trajectory, TrajectoryStatus
-
-if TYPE_CHECKING:
-    from art_core.rollouts.model import TrainableModel
 
 OTHER_CALLS = "other_model_calls"
 """Metadata: what other models were asked inside a rollout and answered. Never trained on."""
 
 _current: ContextVar[Trajectory | None] = ContextVar("art_trajectory", default=None)
-
-NO_CALLS = "no model call reached this rollout"
 
 
 def current_trajectory() -> Trajectory | None:
@@ -35,7 +34,7 @@ def current_trajectory() -> Trajectory | None:
 
 @asynccontextmanager
 async def run_rollout(
-    model: TrainableModel[Any],
+    model: Model[Any],
     scenario: object,
     *,
     mode: RolloutMode | None,
@@ -43,21 +42,21 @@ async def run_rollout(
     tags: Mapping[str, str] | None,
     capture: CaptureConfig,
 ) -> AsyncGenerator[Trajectory]:
-    """See `TrainableModel.rollout`."""
-    backend = model.backend()
+    """See `Model.rollout`."""
     metadata = {} if scenario is None else {"scenario": scenario_json(scenario)}
     play = current_play()
     if play is not None:
         mode = mode or play.mode
         seed = play.next_seed() if seed is None else seed
         tags = {**play.tags, **(tags or {})}
-    ticket = await backend.open_rollout(model, mode=mode or "train", seed=seed, tags=tags)
+    ticket = await _open(model, mode=mode or "train", seed=seed, tags=tags)
     trajectory = Trajectory(rollout_id=ticket.rollout_id, metadata=metadata)
     trajectory.set_access(
         RolloutAccess(base_url=ticket.base_url, api_key=ticket.api_key, headers=ticket.headers)
     )
-    names = frozenset({model.name, model.get_inference_name(), f"{model.project}/{model.name}"})
-    captured = Capture(ticket=ticket, config=capture, policy_names=names)
+    captured = Capture(
+        ticket=ticket, config=_with_own_host(model, capture), policy_names=_names(model)
+    )
     outer = _current.get()
     # Set back by value: the end may run in another task, where a token isn't valid.
     _current.set(trajectory)
@@ -72,8 +71,11 @@ async def run_rollout(
     finally:
         _current.set(outer)
         trajectory.set_access(None)
-        closed = await to_its_end(backend.close_rollout(model, ticket.rollout_id))
-        fill(trajectory, closed)
+        closed = await to_its_end(_close(model, ticket.rollout_id))
+        if isinstance(closed, PromptedRollout):
+            closed.fill(trajectory)
+        else:
+            fill(trajectory, closed)
         if captured.answered:
             trajectory.metadata[OTHER_CALLS] = [*captured.answered]
         if play is not None:
@@ -101,3 +103,42 @@ def fill(trajectory: Trajectory, closed: ClosedRollout) -> None:
         main = closed.histories[closed.last]
         trajectory.messages_and_choices = list(main.messages_and_choices)
         trajectory.tools = main.tools
+
+
+async def _open(
+    model: Model[Any], *, mode: RolloutMode, seed: int | None, tags: Mapping[str, str] | None
+) -> RolloutTicket:
+    if isinstance(model, TrainableModel):
+        return await model.backend().open_rollout(model, mode=mode, seed=seed, tags=tags)
+    return await _relaying(model).open_prompted(model, tags=tags)
+
+
+async def _close(model: Model[Any], rollout_id: str) -> ClosedRollout | PromptedRollout:
+    if isinstance(model, TrainableModel):
+        return await model.backend().close_rollout(model, rollout_id)
+    return await _relaying(model).close_prompted(model, rollout_id)
+
+
+def _relaying(model: Model[Any]) -> ServesPrompted:
+    backend = model.backend()
+    if not isinstance(backend, ServesPrompted):
+        raise ConfigError(
+            f"{type(backend).__name__} can't play rollouts of the prompted model {model.name!r}",
+            "Register it with a LocalBackend.",
+        )
+    return backend
+
+
+def _names(model: Model[Any]) -> frozenset[str] | None:
+    """What an agent may call the model at its server; None: anything."""
+    if not isinstance(model, TrainableModel):
+        return None
+    return frozenset({model.name, model.get_inference_name(), f"{model.project}/{model.name}"})
+
+
+def _with_own_host(model: Model[Any], capture: CaptureConfig) -> CaptureConfig:
+    """A prompted model's own client goes to its host: that is a call to the model."""
+    if isinstance(model, TrainableModel) or model.inference_base_url is None:
+        return capture
+    own = urlsplit(model.inference_base_url).netloc
+    return capture.model_copy(update={"hosts": (*capture.hosts, own)})

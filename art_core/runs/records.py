@@ -233,6 +233,25 @@ def check_records(path: Path) -> int:
         raise _storage_error(path, error, "read") from error
 
 
+def read_rollouts(path: Path, rollout_ids: Iterable[str]) -> dict[str, list[Completion]]:
+    """The completions of some rollouts, by rollout, without changing the file.
+
+    Raises:
+        RunDamagedError: the file or a record in it is damaged.
+        StorageError: it can't be read.
+    """
+    query = f"{_SELECT} WHERE rollout_id = ? ORDER BY seq"
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
+        try:
+            _check_format(connection, path)
+            return {each: [*_decoded(connection.execute(query, (each,)))] for each in rollout_ids}
+        finally:
+            connection.close()
+    except _SQLITE_FAILURES as error:
+        raise _storage_error(path, error, "read") from error
+
+
 def _storage_error(path: Path, error: Exception, done: str) -> StorageError | RunDamagedError:
     # DatabaseError itself, without a code: text that isn't UTF-8, a wrong type.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)

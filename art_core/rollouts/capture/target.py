@@ -56,8 +56,8 @@ class Capture:
 
     ticket: RolloutTicket
     config: CaptureConfig
-    policy_names: frozenset[str]
-    """What the policy is called at the gateway."""
+    policy_names: frozenset[str] | None
+    """What the policy is called at the gateway; None: nothing else is served there."""
     clients: DirectClients = field(default_factory=DirectClients)
     redirected: int = 0
     """Calls sent to the rollout."""
@@ -77,7 +77,8 @@ class Capture:
         if path is None:
             return None
         if self._is_gateway(request):
-            return path if _model_of(request) in self.policy_names else None
+            names = self.policy_names
+            return path if names is None or _model_of(request) in names else None
         if _is_listed(request.url, self.config.hosts):
             models = self.config.models
             if models is None or _model_of(request) in models:
