@@ -79,7 +79,9 @@ def compare_runs(root: Path, names: Sequence[str]) -> Comparison:
         RunError: there is no such run or evaluation, or no scenario is common to all.
     """
     evaluations = [_evaluation(root, name) for name in names]
-    common = set.intersection(*(set(each.groups) for each in evaluations))
+    common: set[bytes] = set(evaluations[0].groups)
+    for each in evaluations[1:]:
+        common &= each.groups.keys()
     if not common:
         counts = ", ".join(f"{each.name}: {len(each.groups)}" for each in evaluations)
         raise RunError(

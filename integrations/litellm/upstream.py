@@ -75,6 +75,7 @@ def connect(model: Model[Any]) -> LiteLLMUpstream:
     """
     try:
         import litellm
+        from litellm.exceptions import BadRequestError
     except ImportError as error:
         raise MissingExtraError(
             "litellm isn't installed", "Install: pip install 'art-core[litellm]'."
@@ -82,7 +83,7 @@ def connect(model: Model[Any]) -> LiteLLMUpstream:
     name = model.litellm or model.name
     try:
         litellm.get_llm_provider(name, api_base=model.inference_base_url)
-    except litellm.BadRequestError as error:
+    except BadRequestError as error:
         raise ConfigError(
             f"litellm knows no provider for the model {name!r}",
             "Write 'provider/model', 'openai/gpt-4.1' for instance.",

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import tomllib
-from collections.abc import AsyncGenerator
+import warnings
+from collections.abc import AsyncGenerator, Generator
 from contextlib import nullcontext
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 import litellm
 import openai
 import pytest
+from litellm.caching.llm_caching_handler import LLMClientCache
 from typer.testing import CliRunner
 
 import art_core as art
@@ -27,10 +30,7 @@ from tests.integrations.langgraph.provider import Provider
 pytestmark = [  # litellm's own
     pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    # It leaves the connections of the clients that it caches open.
-    pytest.mark.filterwarnings(
-        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
-    ),
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),  # clients that it drops
 ]
 
 ROOT = Path(__file__).parents[3]
@@ -43,7 +43,19 @@ def _entry_points(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[r
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     group = upstreams.ENTRY_POINT_GROUP
     points = EntryPoints(EntryPoint(n, v, group) for n, v in declared[group].items())
-    monkeypatch.setattr(upstreams, "entry_points", lambda **query: points.select(**query))
+    monkeypatch.setattr(upstreams, "entry_points", points.select)
+
+
+@pytest.fixture(autouse=True)
+def _clients_that_end(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
+    """litellm never closes the clients that it keeps: here they end with the test."""
+    cache = LLMClientCache()
+    monkeypatch.setattr(litellm, "in_memory_llm_clients_cache", cache)
+    yield
+    cache.flush_cache()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture
@@ -160,7 +172,7 @@ async def test_a_plain_api_and_each_way_to_it(
 async def test_tool_calls_survive_a_stream(local: art.LocalBackend, provider: Provider) -> None:
     model = plain(provider)
     await model.register(local)
-    tool = {
+    tool: Any = {
         "type": "function",
         "function": {"name": "search", "parameters": {"type": "object", "properties": {}}},
     }
@@ -240,7 +252,7 @@ async def test_what_cant_be_served_is_refused_by_name(
         art.Model(name="c", project="p", litellm="openai/x", inference_model_name="y")
     with pytest.raises(ConfigError, match="aren't trained"):
         art.TrainableModel(name="d", project="p", base_model="m", litellm="openai/x")
-    monkeypatch.setattr(upstreams, "entry_points", lambda **_: EntryPoints())
+    monkeypatch.setattr(upstreams, "entry_points", EntryPoints().select)
     with pytest.raises(MissingExtraError, match=r"art-core\[litellm\]"):
         await art.Model(name="e", project="p", litellm="openai/x").register(local)
 
