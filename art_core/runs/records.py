@@ -248,7 +248,7 @@ def read_rollouts(path: Path, rollout_ids: Iterable[str]) -> dict[str, list[Comp
             return {each: [*_decoded(connection.execute(query, (each,)))] for each in rollout_ids}
         finally:
             connection.close()
-    except _SQLITE_FAILURES as error:
+    except SQLITE_FAILURES as error:
         raise _storage_error(path, error, "read") from error
 
 
