@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, cast
 
-from pydantic_core import to_json
-
 from art_core.errors import RunError
 from art_core.rollouts.prompted import MODEL_CALLS
+from art_core.rollouts.scenarios import scenario_digest
 from art_core.runs import VALIDATION_SPLIT, RunReader, open_run_readonly, scored_rewards
 from art_core.runs.records import read_rollouts
 from art_core.trajectories import Completion, Trajectory, TrajectoryGroup, TrajectoryStatus
@@ -68,8 +67,8 @@ class _Evaluation:
     name: str
     run: RunReader
     step: int
-    groups: dict[bytes, TrajectoryGroup]
-    """By scenario."""
+    groups: dict[str, list[TrajectoryGroup]]
+    """By scenario. One that is held out twice has two."""
 
 
 def compare_runs(root: Path, names: Sequence[str]) -> Comparison:
@@ -79,7 +78,7 @@ def compare_runs(root: Path, names: Sequence[str]) -> Comparison:
         RunError: there is no such run or evaluation, or no scenario is common to all.
     """
     evaluations = [_evaluation(root, name) for name in names]
-    common: set[bytes] = set(evaluations[0].groups)
+    common: set[str] = set(evaluations[0].groups)
     for each in evaluations[1:]:
         common &= each.groups.keys()
     if not common:
@@ -91,7 +90,7 @@ def compare_runs(root: Path, names: Sequence[str]) -> Comparison:
     return Comparison(
         scenarios=len(common),
         left_out={e.name: left for e in evaluations if (left := len(e.groups.keys() - common))},
-        rows=[_row(each, [each.groups[key] for key in sorted(common)]) for each in evaluations],
+        rows=[_row(each, sorted(common)) for each in evaluations],
     )
 
 
@@ -108,18 +107,23 @@ def _evaluation(root: Path, name: str) -> _Evaluation:
             "Pass validation= to art.train, or call art.evaluate.",
         )
     step = int(number) if at else steps[-1]
-    groups = run.trajectories.read(VALIDATION_SPLIT, step)
-    by_scenario = {to_json(g.metadata["scenario"]): g for g in groups if "scenario" in g.metadata}
+    by_scenario: dict[str, list[TrajectoryGroup]] = {}
+    for group in run.trajectories.read(VALIDATION_SPLIT, step):
+        if "scenario" in group.metadata:
+            by_scenario.setdefault(scenario_digest(group.metadata["scenario"]), []).append(group)
     return _Evaluation(name=f"{called}@{step}", run=run, step=step, groups=by_scenario)
 
 
-def _row(evaluation: _Evaluation, groups: list[TrajectoryGroup]) -> ModelRow:
+def _row(evaluation: _Evaluation, scenarios: list[str]) -> ModelRow:
     identity = evaluation.run.identity
+    of_scenarios = [evaluation.groups[scenario] for scenario in scenarios]
+    groups = [group for same in of_scenarios for group in same]
     played = [trajectory for group in groups for trajectory in group.trajectories]
     finished = [t for t in played if t.status is not TrajectoryStatus.FAILED]
     took = _took(evaluation.run, finished)
-    scores = [fmean(rewards) for group in groups if (rewards := scored_rewards(group))]
-    rewards = [reward for group in groups for reward in scored_rewards(group)]
+    by_scenario = [[r for group in same for r in scored_rewards(group)] for same in of_scenarios]
+    scores = [fmean(rewards) for rewards in by_scenario if rewards]
+    rewards = [reward for same in by_scenario for reward in same]
     lost = sum(len(group.exceptions) for group in groups)
     costs = [each.cost_usd for each in took if each.cost_usd is not None]
     return ModelRow(

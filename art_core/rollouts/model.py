@@ -30,18 +30,18 @@ _CONNECT_TIMEOUT = 60.0
 class Model(Checked, Generic[ConfigT]):
     """A model that is prompted, not trained, to compare trained ones with.
 
-    It is answered by an OpenAI-compatible API (``inference_base_url`` and
-    ``inference_api_key``), or by any provider of LiteLLM's
-    (``litellm="openai/gpt-4.1"``). ``name`` and ``project`` name its run
-    directory. ``config`` is the user's own: it is kept with the model and never read
-    here. Keys and URLs are never serialised.
+    ``Model("gpt-4.1", litellm="openai/gpt-4.1")`` is answered by any provider of
+    LiteLLM's; without ``litellm`` by the OpenAI-compatible API at
+    ``inference_base_url``, with ``inference_api_key``. ``name`` and ``project`` name
+    its run directory. ``config`` is the user's own: it is kept with the model and never
+    read here. Keys and URLs are never serialised.
 
     Raises:
         ConfigError: a field is unknown or can't be used.
     """
 
-    name: str
-    project: str
+    name: str = Field(kw_only=False)
+    project: str = "default"
     config: ConfigT = cast("Any", None)
     inference_api_key: str | None = Field(default=None, exclude=True, repr=False)
     inference_base_url: str | None = Field(default=None, exclude=True, repr=False)
@@ -57,6 +57,12 @@ class Model(Checked, Generic[ConfigT]):
     _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = PrivateAttr(
         default_factory=lambda: WeakKeyDictionary[asyncio.AbstractEventLoop, "AsyncOpenAI"]()
     )
+
+    if not TYPE_CHECKING:  # type checkers make the signature of the fields
+
+        def __init__(self, name=None, /, **fields):
+            named = {} if name is None else {"name": name}
+            super().__init__(**named, **fields)
 
     @model_validator(mode="after")
     def _names_are_safe(self) -> Self:
@@ -203,6 +209,7 @@ class TrainableModel(Model[ConfigT], Generic[ConfigT]):
         ConfigError: a field is unknown or can't be used.
     """
 
+    project: str
     base_model: str = Field(min_length=1)
     """``smollm2-135m``, a Hugging Face id or a local folder."""
     lora: LoraConfig = LoraConfig()

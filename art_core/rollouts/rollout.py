@@ -140,5 +140,6 @@ def _with_own_host(model: Model[Any], capture: CaptureConfig) -> CaptureConfig:
     """A prompted model's own client goes to its host: that is a call to the model."""
     if isinstance(model, TrainableModel) or model.inference_base_url is None:
         return capture
-    own = urlsplit(model.inference_base_url).netloc
+    parts = urlsplit(model.inference_base_url)
+    own = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
     return capture.model_copy(update={"hosts": (*capture.hosts, own)})

@@ -38,6 +38,24 @@ def test_a_model_is_made_as_openpipe_users_make_it() -> None:
     assert trainable.get_inference_name(step=3) == "bot@3"
 
 
+def test_the_name_may_go_without_saying() -> None:
+    big = Model("gpt-4.1", litellm="openai/gpt-4.1")
+    assert (big.name, big.project) == ("gpt-4.1", "default")
+    assert big == Model(name="gpt-4.1", project="default", litellm="openai/gpt-4.1")
+    assert Model[Prompts]("m", config=Prompts()).config.system == "be brief"
+    assert Model.model_validate_json(big.model_dump_json()) == big
+    assert TrainableModel("bot", project="shop", base_model="tiny").name == "bot"
+
+
+def test_a_model_needs_one_name_and_to_be_trained_a_project() -> None:
+    with pytest.raises(ConfigError, match="Model: name"):
+        Model(litellm="openai/gpt-4.1")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="name"):
+        Model("a", name="b")  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="TrainableModel: project"):
+        TrainableModel("bot", base_model="tiny")  # type: ignore[call-arg]
+
+
 def test_keys_and_urls_are_never_written() -> None:
     model = TrainableModel(
         name="bot",

@@ -13,14 +13,18 @@ from tests.integrations.langgraph.script import Reply, marker_of, reply_to
 
 
 class Provider(ThreadingHTTPServer):
-    """Answers chat completions by script and keeps the requests it was sent."""
+    """Answers chat completions by script and keeps the requests it was sent.
+
+    With ``fail_first`` the first is answered with that status, and to come again at once.
+    """
 
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self) -> None:
+    def __init__(self, *, fail_first: int | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.requests: list[dict[str, Any]] = []
+        self.fail_first = fail_first
 
     @property
     def host(self) -> str:
@@ -32,8 +36,8 @@ class Provider(ThreadingHTTPServer):
 
 
 @contextmanager
-def running_provider() -> Generator[Provider]:
-    with Provider() as server:
+def running_provider(*, fail_first: int | None = None) -> Generator[Provider]:
+    with Provider(fail_first=fail_first) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -52,21 +56,26 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        cast("Provider", self.server).requests.append(
-            {"path": self.path, "headers": headers, "body": body}
-        )
+        provider = cast("Provider", self.server)
+        provider.requests.append({"path": self.path, "headers": headers, "body": body})
+        if provider.fail_first and len(provider.requests) == 1:
+            self._send("application/json", b'{"error": {"message": "busy"}}', provider.fail_first)
+            return
         messages = body["messages"]
         text = json.dumps(messages)
         last = messages[-1]
         reply = reply_to(last["role"], str(last["content"]), marker_of(text))
         if body.get("stream"):
-            self._send("text/event-stream", _events(reply, body["model"]))
+            usage = (body.get("stream_options") or {}).get("include_usage", False)
+            self._send("text/event-stream", _events(reply, body["model"], usage=usage))
         else:
             self._send("application/json", json.dumps(_whole(reply, body["model"])).encode())
 
-    def _send(self, kind: str, payload: bytes) -> None:
-        self.send_response(200)
+    def _send(self, kind: str, payload: bytes, status: int = 200) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", kind)
+        if status != 200:
+            self.send_header("Retry-After-Ms", "1")
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
         self.wfile.write(payload)
@@ -87,14 +96,16 @@ def _envelope(kind: str, model: str, choice: dict[str, Any]) -> dict[str, Any]:
     return {"id": "cmpl-1", "object": kind, "created": 0, "model": model, "choices": [choice]}
 
 
+_USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+
+
 def _whole(reply: Reply, model: str) -> dict[str, Any]:
     finish = "stop" if reply.tool is None else "tool_calls"
     choice = {"index": 0, "message": _message(reply), "finish_reason": finish}
-    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    return {**_envelope("chat.completion", model, choice), "usage": usage}
+    return {**_envelope("chat.completion", model, choice), "usage": _USAGE}
 
 
-def _events(reply: Reply, model: str) -> bytes:
+def _events(reply: Reply, model: str, *, usage: bool) -> bytes:
     delta = _message(reply)
     for index, call in enumerate(delta.get("tool_calls", [])):
         call["index"] = index
@@ -103,5 +114,8 @@ def _events(reply: Reply, model: str) -> bytes:
         {"index": 0, "delta": delta, "finish_reason": None},
         {"index": 0, "delta": {}, "finish_reason": finish},
     ]
-    lines = [json.dumps(_envelope("chat.completion.chunk", model, choice)) for choice in choices]
+    chunks = [_envelope("chat.completion.chunk", model, choice) for choice in choices]
+    if usage:
+        chunks.append({**chunks[-1], "choices": [], "usage": _USAGE})
+    lines = [json.dumps(chunk) for chunk in chunks]
     return "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]).encode()

@@ -6,14 +6,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import socket
 import tomllib
 import warnings
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import nullcontext
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
+import httpx
 import litellm
 import openai
 import pytest
@@ -24,8 +26,9 @@ import art_core as art
 from art_core.cli.main import build_app
 from art_core.errors import ConfigError, MissingExtraError, RunError
 from art_core.gateway import upstreams
-from art_core.rollouts.prompted import MODEL_CALLS
-from tests.integrations.langgraph.provider import Provider
+from art_core.rollouts.prompted import MODEL_CALLS, NO_CALLS
+from integrations.litellm.upstream import LiteLLMUpstream
+from tests.integrations.langgraph.provider import Provider, running_provider
 
 pytestmark = [  # litellm's own
     pytest.mark.filterwarnings("ignore:.*`ReadOnly` qualifier:UserWarning"),
@@ -111,6 +114,7 @@ async def test_the_app_of_a_trained_model_is_answered_by_the_prompted_one(
     assert [m["content"] for m in trajectory.messages()] == ["m1", "ok m1"]
     calls: Any = trajectory.metadata[MODEL_CALLS]
     assert (calls["model"], calls["calls"]) == ("openai/gpt-4.1", 1)
+    assert (calls["prompt_tokens"], calls["completion_tokens"]) == (1, 1)
     assert calls["seconds"] > 0
     assert not trajectory.histories
     assert "sk-secret" not in trajectory.model_dump_json()
@@ -137,6 +141,46 @@ async def test_an_unknown_price_is_no_price(local: art.LocalBackend, provider: P
     async with model.rollout() as trajectory:
         await app("m1")
     assert trajectory.metadata[MODEL_CALLS]["cost_usd"] is None  # type: ignore[index,call-overload]
+
+
+def price_of(name: str, api_base: str | None = None) -> float | None:
+    upstream = LiteLLMUpstream(name, api_base, "k")
+    return upstream.cost_usd({"prompt_tokens": 1000, "completion_tokens": 0, "total_tokens": 1000})
+
+
+def test_a_price_is_that_of_the_models_own_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(litellm, "model_cost", {**litellm.model_cost})
+    per_thousand = 1000 * litellm.model_cost["gpt-4.1"]["input_cost_per_token"]
+    assert price_of("openai/gpt-4.1") == price_of("gpt-4.1") == pytest.approx(per_thousand)
+    # The same name, served by somebody else; and a provider that its address tells.
+    assert price_of("hosted_vllm/gpt-4.1", "http://gpu-box/v1") is None
+    assert price_of("nobody-knows-this", "https://api.groq.com/openai/v1") is None
+    litellm.model_cost["hosted_vllm/gpt-4.1"] = {
+        "input_cost_per_token": 0.5,
+        "output_cost_per_token": 0.5,
+        "litellm_provider": "hosted_vllm",
+        "mode": "chat",
+    }
+    assert price_of("hosted_vllm/gpt-4.1", "http://gpu-box/v1") == pytest.approx(500)
+
+
+async def test_answers_have_what_is_null_in_the_api(
+    local: art.LocalBackend, provider: Provider
+) -> None:
+    model = big(provider)
+    await model.register(local)
+    tool = {"type": "function", "function": {"name": "search", "parameters": {}}}
+    body = {"model": "x", "messages": ask("m5 [[call search {}]]"), "tools": [tool]}
+    async with model.rollout() as trajectory:
+        url = f"{trajectory.base_url}/chat/completions"
+        async with httpx.AsyncClient() as client:
+            whole = (await client.post(url, json=body)).json()
+            streamed = (await client.post(url, json={**body, "stream": True})).text
+    (choice,) = whole["choices"]
+    assert choice["message"]["content"] is None
+    assert choice["message"]["tool_calls"][0]["function"]["name"] == "search"
+    first = json.loads(streamed.partition("\n")[0].removeprefix("data: "))
+    assert first["choices"][0]["finish_reason"] is None
 
 
 @pytest.mark.parametrize("client", ["own", "hosts", "url", "header"])
@@ -238,6 +282,50 @@ async def test_errors_reach_the_agent_with_their_status(local: art.LocalBackend)
             await outside.chat.completions.create(model="x", messages=ask("m1"))
 
 
+@pytest.mark.parametrize("make", [big, plain])
+async def test_the_agents_client_retries_as_the_host_asks(
+    local: art.LocalBackend, make: Callable[[Provider], art.Model[Any]]
+) -> None:
+    with running_provider(fail_first=429) as provider:
+        model = make(provider)
+        await model.register(local)
+        async with model.rollout() as trajectory:
+            client = openai.AsyncOpenAI(
+                base_url=trajectory.base_url, api_key="k", max_retries=1, timeout=5
+            )
+            async with client:
+                # It says to wait for 0 s; clients wait for half a second where nothing is said.
+                answer = await client.chat.completions.create(model="x", messages=ask("m1"))
+    assert answer.choices[0].message.content == "ok m1"
+    assert len(provider.requests) == 2
+    assert trajectory.metadata[MODEL_CALLS]["calls"] == 1  # type: ignore[index,call-overload]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_whose_client_leaves_is_abandoned(
+    local: art.LocalBackend, stream: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        model = art.Model(
+            name="slow",
+            project="shop",
+            inference_base_url=f"http://127.0.0.1:{silent.getsockname()[1]}/v1",
+            inference_api_key="k",
+        )
+        await model.register(local)
+        async with model.rollout() as trajectory:
+            client = openai.AsyncOpenAI(
+                base_url=trajectory.base_url, api_key="k", max_retries=0, timeout=0.5
+            )
+            async with client:
+                with pytest.raises(openai.APITimeoutError):
+                    await client.chat.completions.create(
+                        model="x", messages=ask("m1"), stream=stream
+                    )
+    assert MODEL_CALLS not in trajectory.metadata
+    assert NO_CALLS in str(trajectory.logs)
+
+
 async def test_what_cant_be_served_is_refused_by_name(
     local: art.LocalBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,10 +345,10 @@ async def test_what_cant_be_served_is_refused_by_name(
         await art.Model(name="e", project="p", litellm="openai/x").register(local)
 
 
-async def evaluated(model: art.Model[Any], reward: float, scenarios: list[str]) -> None:
-    async def play(scenario: str) -> art.Trajectory:
+async def evaluated(model: art.Model[Any], reward: float, scenarios: list[Any]) -> None:
+    async def play(scenario: Any) -> art.Trajectory:
         async with model.rollout(scenario) as trajectory:
-            await app(scenario)
+            await app(str(scenario))
         trajectory.reward = reward
         return trajectory
 
@@ -295,6 +383,20 @@ async def test_two_models_are_compared_on_the_scenarios_of_both(
     shown = compare(tmp_path, "one", "two").stdout
     assert shown.index("shop/two") < shown.index("shop/one")  # the best first
     assert "left out" in shown
+
+
+async def test_scenarios_are_told_apart_by_content(tmp_path: Path, provider: Provider) -> None:
+    async with art.LocalBackend(tmp_path) as backend:
+        one, two = big(provider, "one"), big(provider, "two")
+        await one.register(backend)
+        await two.register(backend)
+        first, again = {"text": "m1", "id": 1}, {"id": 1, "text": "m1"}
+        await evaluated(one, 0.25, [first, {"text": "m2", "id": 2}])
+        await evaluated(two, 0.75, [again, again])
+    found = json.loads(compare(tmp_path, "one", "two", "--json").stdout)
+    assert found["scenarios"] == 1
+    assert found["left_out"] == {"shop/one@0": 1}
+    assert [row["rollouts"] for row in found["rows"]] == [1, 2]
 
 
 async def test_what_cant_be_compared_is_an_error(tmp_path: Path, provider: Provider) -> None:

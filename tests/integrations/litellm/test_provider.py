@@ -87,20 +87,20 @@ async def test_a_stream_put_together_is_the_recorded_answer(text: str, policy: P
             model="art/bot", messages=ask(text), tools=[LOOK], stream=True
         )
         sync_chunks = list(again)
-    for parts in (chunks, sync_chunks):
+    records = await records_of(policy, trajectory)
+    for parts, record in zip((chunks, sync_chunks), records, strict=True):
         built: Any = litellm.stream_chunk_builder(parts)
-        (record, _) = await records_of(policy, trajectory)
         message = built.choices[0].message
         assert (message.content or "") == (record.response.get("content") or "")
         calls = [call.function.model_dump() for call in message.tool_calls or []]
         recorded: Any = record.response.get("tool_calls") or []
         assert calls == [call["function"] for call in recorded]
+        assert [call.id for call in message.tool_calls or []] == [call["id"] for call in recorded]
         assert built.choices[0].finish_reason == ("tool_calls" if calls else "stop")
         assert built.usage.completion_tokens == len(record.completion_token_ids)
-    logprobs = [
-        token for chunk in chunks for token in getattr(chunk.choices[0], "logprobs", None) or []
-    ]
-    assert logprobs
+    streamed = [getattr(chunk.choices[0], "logprobs", None) for chunk in chunks]
+    logprobs = [token.logprob for each in streamed if each for token in each.content]
+    assert logprobs == pytest.approx(records[0].logprobs)
 
 
 async def test_a_tool_call_is_gone_on_from(policy: Policy) -> None:

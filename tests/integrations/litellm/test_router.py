@@ -26,14 +26,23 @@ def entry(name: str, **params: Any) -> dict[str, Any]:
     return {"model_name": name, "litellm_params": params}
 
 
-async def test_many_rollouts_through_one_router_are_never_crossed(policy: Policy) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+async def test_many_rollouts_through_one_router_are_never_crossed(
+    policy: Policy, stream: bool
+) -> None:
     router = Router(model_list=[entry("agent", model="art/bot")])
+
+    async def ask(text: str) -> str:
+        messages: list[Any] = [{"role": "user", "content": text}]
+        answer: Any = await router.acompletion("agent", messages, stream=stream)
+        if stream:
+            answer = litellm.stream_chunk_builder([chunk async for chunk in answer])
+        return answer.choices[0].message.content
 
     async def play(marker: str) -> Any:
         async with policy.rollout() as trajectory:
             for turn in range(2):
-                text = f"{marker} turn {turn}"
-                await router.acompletion("agent", [{"role": "user", "content": text}])
+                assert await ask(f"{marker} turn {turn}") == f"ok {marker}"
         return trajectory
 
     markers = [f"m{number}" for number in range(32)]
