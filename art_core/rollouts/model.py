@@ -209,7 +209,6 @@ class TrainableModel(Model[ConfigT], Generic[ConfigT]):
         ConfigError: a field is unknown or can't be used.
     """
 
-    project: str
     base_model: str = Field(min_length=1)
     """``smollm2-135m``, a Hugging Face id or a local folder."""
     lora: LoraConfig = LoraConfig()

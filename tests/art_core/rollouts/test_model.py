@@ -47,13 +47,11 @@ def test_the_name_may_go_without_saying() -> None:
     assert TrainableModel("bot", project="shop", base_model="tiny").name == "bot"
 
 
-def test_a_model_needs_one_name_and_to_be_trained_a_project() -> None:
+def test_a_model_needs_one_name() -> None:
     with pytest.raises(ConfigError, match="Model: name"):
         Model(litellm="openai/gpt-4.1")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="name"):
         Model("a", name="b")  # type: ignore[call-arg]
-    with pytest.raises(ConfigError, match="TrainableModel: project"):
-        TrainableModel("bot", base_model="tiny")  # type: ignore[call-arg]
 
 
 def test_keys_and_urls_are_never_written() -> None:

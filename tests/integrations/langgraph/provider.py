@@ -66,8 +66,9 @@ class _Handler(BaseHTTPRequestHandler):
         last = messages[-1]
         reply = reply_to(last["role"], str(last["content"]), marker_of(text))
         if body.get("stream"):
-            usage = (body.get("stream_options") or {}).get("include_usage", False)
-            self._send("text/event-stream", _events(reply, body["model"], usage=usage))
+            options: dict[str, Any] = body.get("stream_options") or {}
+            events = _events(reply, body["model"], usage=options.get("include_usage", False))
+            self._send("text/event-stream", events)
         else:
             self._send("application/json", json.dumps(_whole(reply, body["model"])).encode())
 

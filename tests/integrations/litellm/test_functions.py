@@ -108,12 +108,16 @@ async def think(ticket: RolloutTicket, **more: Any) -> Any:
     )
 
 
+async def whole(answer: Any) -> Any:
+    if isinstance(answer, litellm.ModelResponse):
+        return answer
+    return litellm.stream_chunk_builder([chunk async for chunk in answer])
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_reasoning_is_kept_apart(bench: Bench, ticket: RolloutTicket, stream: bool) -> None:
     bench.say("<think>\nHm.\n</think>\n\nhello")
-    answer = await think(ticket, stream=stream)
-    if stream:
-        answer = litellm.stream_chunk_builder([chunk async for chunk in answer])
+    answer = await whole(await think(ticket, stream=stream))
     message = answer.choices[0].message
     (record,) = bench.all_records()
     assert (message.reasoning_content, message.content) == ("Hm.", "hello")
@@ -126,9 +130,7 @@ async def test_an_answer_that_is_cut_says_so(
     bench: Bench, ticket: RolloutTicket, stream: bool
 ) -> None:
     bench.say("hello hello hello")
-    answer = await think(ticket, stream=stream, max_tokens=3)
-    if stream:
-        answer = litellm.stream_chunk_builder([chunk async for chunk in answer])
+    answer = await whole(await think(ticket, stream=stream, max_tokens=3))
     assert answer.choices[0].finish_reason == "length"
     assert answer.usage.completion_tokens == 3
     (record,) = bench.all_records()
