@@ -40,11 +40,11 @@ SUPPLIERS = ("Nord", "Halden", "Brix", "Tamsin", "Okoro", "Vela")
 def build(path: Path, seed: int = 0) -> None:
     """The same goods for the same seed; what was there is replaced."""
     chance = random.Random(seed)
+    names = [f"{made_of} {kind}" for made_of in MADE_OF for kind in KINDS]
     rows = [
-        (f"{made_of} {kind}", chance.choice(SUPPLIERS), chance.randint(5, 400), chance.randint(10, 99))
-        for made_of in MADE_OF
-        for kind in KINDS
-    ]  # fmt: skip
+        (name, chance.choice(SUPPLIERS), chance.randint(5, 400), chance.randint(10, 99))
+        for name in names
+    ]
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE goods (name TEXT, supplier TEXT, price INT, stock INT)")
