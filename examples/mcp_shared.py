@@ -106,9 +106,9 @@ def same(answer: str, right: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     root: Path = Path(".art")
-    demonstrations: int = 48
-    rl_steps: int = 8
-    held_out: int = 32
+    demonstrations: int = 40
+    rl_steps: int = 6
+    held_out: int = 24
     seed: int = 0
 
 
@@ -150,12 +150,13 @@ async def train(example: Example, settings: Settings) -> TrainReport:
 
 
 def parser(doc: str | None, command: str) -> argparse.ArgumentParser:
+    defaults = Settings()
     made = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     made.add_argument("--server", default=command, help="how it is started (default: %(default)s)")
-    made.add_argument("--root", type=Path, default=Settings.root)
+    made.add_argument("--root", type=Path, default=defaults.root)
     for name in ("demonstrations", "rl_steps", "held_out", "seed"):
         option = f"--{name.replace('_', '-')}"
-        made.add_argument(option, type=int, default=getattr(Settings, name))
+        made.add_argument(option, type=int, default=getattr(defaults, name))
     return made
 
 

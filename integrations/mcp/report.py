@@ -12,7 +12,7 @@ from art_core.cli.transcript import print_transcript
 from art_core.rollouts import TrainReport
 from art_core.runs import VALIDATION_SPLIT, RunReader, write_whole
 from art_core.trajectories import Trajectory
-from integrations.mcp.training import FOLDER
+from integrations.mcp.training import FOLDER, Trained
 
 _FIGURES = {
     "reward": "reward",
@@ -31,10 +31,13 @@ Pair = tuple[Trajectory, Trajectory]
 """The same held-out scenario before training and after."""
 
 
-def print_report(report: TrainReport) -> None:
+def print_report(trained: Trained) -> None:
     """Print the figures and the transcript of what improved most; write ``transcripts.txt``."""
-    console = Console()
+    console, report = Console(), trained.report
     console.print(figures(report))
+    if trained.win_rate is not None:
+        won = f"won against the untrained model: {trained.win_rate}"
+        console.print(won, highlight=False, soft_wrap=True)
     pairs = sample(report)
     path = report.run_path / FOLDER / "transcripts.txt"
     path.parent.mkdir(exist_ok=True)

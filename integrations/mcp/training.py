@@ -17,14 +17,15 @@ from art_core.errors import ConfigError, RunMismatchError
 from art_core.rollouts import TrainableModel, TrainReport, train
 from art_core.rollouts.scenarios import scenario_digest
 from art_core.runs import RunDirectory, write_whole
-from art_core.trajectories import Trajectory, TrajectoryGroup
 from integrations.mcp.agent import SYSTEM, MCPAgent, Reward
 from integrations.mcp.demonstrating import Teacher, scripted, warm_start
+from integrations.mcp.judging import JudgeReward
 from integrations.mcp.loop import Limits
 from integrations.mcp.making import TaskScenario, make, read_tasks
 from integrations.mcp.pool import Isolation, Reset, ServerPool
 from integrations.mcp.servers import Server
-from ruler import DEFAULT_RUBRIC, JudgeModel, Ruler, split_scenarios
+from ruler import JudgeModel, WinRate, split_scenarios, win_rate
+from ruler.auto.winning import before_and_after
 
 FOLDER = "mcp"
 """In the run directory: scenarios, the setup, and transcripts."""
@@ -83,7 +84,17 @@ class Training:
             raise ConfigError(f"held-out is {self.held_out}", "Give a share between 0 and 1.")
 
 
-async def run_training(training: Training) -> TrainReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What came of it."""
+
+    report: TrainReport
+    win_rate: WinRate | None
+    """Of the trained model against the untrained one, on the held-out scenarios; None: no
+    judge is there to compare them."""
+
+
+async def run_training(training: Training) -> Trained:
     """Train, or go on training.
 
     Raises:
@@ -116,7 +127,13 @@ async def run_training(training: Training) -> TrainReport:
         )
         judging = None if training.judge is None else JudgeReward(training.judge, held_out)
         config = await _warmed(training, run, agent, to_train, judging)
-        return await train(model, agent, to_train, config, validation=held_out, reward=judging)
+        report = await train(model, agent, to_train, config, validation=held_out, reward=judging)
+        won = (
+            None
+            if judging is None
+            else await win_rate(before_and_after(run, report.steps), judging.in_pairs)
+        )
+        return Trained(report=report, win_rate=won)
 
 
 _BATCH = 8
@@ -214,26 +231,3 @@ def _demonstrations(training: Training) -> dict[str, JsonValue] | None:
         "teacher": None if training.teacher is None else training.teacher.model,
         "min_reward": training.min_reward,
     }
-
-
-class JudgeReward:
-    """Rollouts are compared with each other to train on; held-out ones graded each alone,
-    so that their scores can be compared over time."""
-
-    def __init__(self, judge: JudgeModel, held_out: Sequence[TaskScenario]) -> None:
-        self._relative = Ruler(judge, _standard, mode="relative")
-        self.absolute = self._relative.using(judge, _standard, mode="absolute")
-        self._held_out = {scenario_digest(one) for one in held_out}
-
-    async def __call__(self, group: TrajectoryGroup) -> TrajectoryGroup | None:
-        scenario = group.trajectories[0].metadata["scenario"]
-        held_out = scenario_digest(scenario) in self._held_out
-        return await (self.absolute if held_out else self._relative)(group)
-
-
-def _standard(trajectories: Sequence[Trajectory]) -> str:
-    """The rubric, with what success is in this scenario where it says so."""
-    scenario = trajectories[0].metadata["scenario"]
-    success = scenario.get("success") if isinstance(scenario, dict) else None
-    rubric = f"{DEFAULT_RUBRIC.rstrip()}\n- What isn't backed by a tool's result is no achievement."
-    return rubric if not success else f"{rubric}\n- In this task success means: {success}"

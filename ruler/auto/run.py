@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ from art_core.config import TrainConfig
 from art_core.errors import ScenarioError
 from art_core.rollouts import TrainableModel, TrainReport, train
 from art_core.rollouts.playable import Playable, Player, player
-from art_core.runs import VALIDATION_SPLIT, RunDirectory, write_whole
-from art_core.trajectories import Tool, Trajectory, TrajectoryGroup
+from art_core.runs import RunDirectory, write_whole
+from art_core.trajectories import Tool, Trajectory
 from ruler.auto.judging import Judges
 from ruler.auto.making import make_scenarios
 from ruler.auto.scenario import Scenario
 from ruler.auto.sifting import Sifted, sift_scenarios
 from ruler.auto.splitting import split_scenarios
-from ruler.auto.winning import WinRate, win_rate
+from ruler.auto.winning import WinRate, before_and_after, win_rate
 from ruler.judges.model import JudgeModel
 from ruler.resolving import make_model
 from ruler.rubric import DEFAULT_RUBRIC
@@ -115,7 +114,7 @@ async def autorl(
         trained_on=sifted.kept,
         held_out=held_out,
         dropped=sifted.dropped,
-        win_rate=await win_rate(_before_and_after(run, training.steps), judges.in_pairs),
+        win_rate=await win_rate(before_and_after(run, training.steps), judges.in_pairs),
         training=training,
         judging=judges.in_pairs.spent,
     )
@@ -168,26 +167,3 @@ async def _sift(
             "Describe easier tasks, warm the model up by fine-tuning, or set tries=0.",
         )
     return Sifted(kept=kept, rates=found["rates"], dropped=dropped)
-
-
-def _before_and_after(
-    run: RunDirectory, step: int
-) -> list[tuple[Trajectory | None, Trajectory | None]]:
-    """The held-out rollouts of the untrained and the trained model, scenario by scenario."""
-    before, after = (
-        {_scenario_id(group): group.trajectories for group in groups}
-        for groups in (
-            run.trajectories.read(VALIDATION_SPLIT, 0),
-            run.trajectories.read(VALIDATION_SPLIT, step),
-        )
-    )
-    return [
-        pair
-        for scenario_id in sorted(before.keys() | after.keys())
-        for pair in zip_longest(before.get(scenario_id, []), after.get(scenario_id, []))
-    ]
-
-
-def _scenario_id(group: TrajectoryGroup) -> str:
-    scenario = group.metadata["scenario"]
-    return str(scenario["id"]) if isinstance(scenario, dict) else ""

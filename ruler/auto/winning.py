@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from art_core.errors import JudgeError
+from art_core.rollouts.scenarios import scenario_digest
+from art_core.runs import VALIDATION_SPLIT, RunDirectory
 from art_core.trajectories import Trajectory, TrajectoryGroup
 from ruler.methods.judge import stops_the_run
 from ruler.scorer import Ruler
@@ -52,6 +55,23 @@ class WinRate:
 
 Pair = tuple[Trajectory | None, Trajectory | None]
 """Before and after; None: that rollout failed."""
+
+
+def before_and_after(run: RunDirectory, step: int) -> list[Pair]:
+    """The held-out rollouts of the untrained model and of the one at ``step``, scenario by
+    scenario."""
+    before, after = (
+        {
+            scenario_digest(group.metadata["scenario"]): group.trajectories
+            for group in run.trajectories.read(VALIDATION_SPLIT, at)
+        }
+        for at in (0, step)
+    )
+    return [
+        pair
+        for scenario in sorted(before.keys() | after.keys())
+        for pair in zip_longest(before.get(scenario, []), after.get(scenario, []))
+    ]
 
 
 async def win_rate(pairs: Iterable[Pair], ruler: Ruler) -> WinRate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -84,6 +85,9 @@ def test_training_by_a_judge(judge: FakeJudge, tiny_model_folder: Path, tmp_path
     run = tmp_path / ".art" / "mcp" / "agent"
     assert (run / "reward_curve.png").stat().st_size > 1_000
     assert "after training" in (run / "mcp" / "transcripts.txt").read_text()
+    won = re.search(r"untrained model: .*; (\d+) won, (\d+) tied, (\d+) lost, 0 un", done.stdout)
+    assert won is not None, done.stdout
+    assert sum(map(int, won.groups())) == 2  # held out of six
     assert any("In this task success means" in judge.system(i) for i in range(len(judge.requests)))
 
 
