@@ -24,6 +24,9 @@ class Timeouts:
     Servers built on old SDKs never answer the question."""
     start: float = 60.0
     """For starting and shaking hands; what ``uvx`` and ``npx`` download first is included."""
+    restart: float = 30.0
+    """That a server behind a URL, which only others can start again, is waited for after it
+    was there and died."""
 
 
 @dataclass(slots=True)

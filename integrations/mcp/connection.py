@@ -181,7 +181,7 @@ class Connection:
             self._stderr = stderr
             transport = stdio_client(stdio_parameters(self.server, self._sandbox), errlog=stderr)
         else:
-            transport = await http_transport(self.server, stack)
+            transport = await http_transport(self.server, stack, self._on_gone)
         return Client(
             transport,
             mode=self.mode,
@@ -190,6 +190,9 @@ class Connection:
             elicitation_callback=self._answers.elicitation,
             message_handler=self._on_message,
         )
+
+    def _on_gone(self) -> None:
+        self._dead = True
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):

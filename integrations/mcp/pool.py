@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from typing import Literal, Self
 
 from mcp.shared.exceptions import MCPError
 
-from art_core.errors import ConfigError, ToolServerError
+from art_core.errors import ConfigError, ToolServerError, ToolServerStartError
 from integrations.mcp.connecting import Negotiated, Timeouts, connect
 from integrations.mcp.connection import Answers, Connection
 from integrations.mcp.listing import list_tools
 from integrations.mcp.sandbox import Sandbox
-from integrations.mcp.servers import Server
+from integrations.mcp.servers import Server, StdioServer
 
 Isolation = Literal["rollout", "pool", "shared"]
 """``rollout``: processes of their own for each rollout, gone with it. ``pool``: ``size``
@@ -32,6 +33,9 @@ class Workspace:
     connections: list[Connection]
     sandbox: Path | None
 
+
+_ASK_AGAIN = 0.5
+"""Seconds between looks for a server that is gone."""
 
 Reset = Callable[[Workspace], Awaitable[None] | None]
 """Brings state that tools change back to what it was; called before each rollout."""
@@ -123,8 +127,10 @@ class ServerPool:
         self.restarts = 0
         """Servers that had died and were started again."""
         self._answers = answers
-        self._timeouts = timeouts
+        self._timeouts = timeouts or Timeouts()
         self._negotiated = Negotiated()
+        self._missed: dict[str, float] = {}
+        """Since when servers behind a URL are gone, by name."""
         self._size = 1 if isolation == "shared" else size
         self._sets: list[_Set] = []
         self._free: asyncio.Queue[_Set] = asyncio.Queue()
@@ -204,13 +210,29 @@ class ServerPool:
             return await self._connect(server, sandbox)
 
     async def _connect(self, server: Server, sandbox: Sandbox | None) -> Connection:
-        return await connect(
-            server,
-            sandbox=None if sandbox is None else sandbox.path,
-            answers=self._answers,
-            timeouts=self._timeouts,
-            negotiated=self._negotiated,
-        )
+        while True:
+            try:
+                connection = await connect(
+                    server,
+                    sandbox=None if sandbox is None else sandbox.path,
+                    answers=self._answers,
+                    timeouts=self._timeouts,
+                    negotiated=self._negotiated,
+                )
+            except ToolServerStartError:
+                if not self._may_come_back(server):
+                    raise
+                await asyncio.sleep(_ASK_AGAIN)
+            else:
+                self._missed.pop(server.name, None)
+                return connection
+
+    def _may_come_back(self, server: Server) -> bool:
+        """Whether others may be starting it again, and have had no time yet."""
+        if isinstance(server, StdioServer) or server.name not in self._negotiated.modes:
+            return False
+        since = self._missed.setdefault(server.name, time.monotonic())
+        return time.monotonic() - since < self._timeouts.restart
 
 
 async def _still_there(connection: Connection) -> None:

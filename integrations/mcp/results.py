@@ -53,7 +53,8 @@ def _resource_text(block: EmbeddedResource) -> str:
 
 
 def _size(base64_text: str) -> str:
-    return f"{len(base64_text) * 3 // 4:,} bytes"
+    padding = len(base64_text) - len(base64_text.rstrip("="))
+    return f"{len(base64_text) * 3 // 4 - padding:,} bytes"
 
 
 def _says(parts: Sequence[str], structured: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,29 @@ def stdio_parameters(server: StdioServer, sandbox: Path | None) -> StdioServerPa
     )
 
 
-async def http_transport(server: HttpServer, stack: contextlib.AsyncExitStack) -> Any:
-    """A transport whose HTTP client the stack closes."""
+_NOT_THERE = {502, 503, 504}
+"""Statuses by which a proxy says that nobody is behind it."""
+
+
+async def http_transport(
+    server: HttpServer, stack: contextlib.AsyncExitStack, on_gone: Callable[[], None]
+) -> Any:
+    """A transport whose HTTP client the stack closes.
+
+    Args:
+        on_gone: called when the server says that it no longer knows this session, as one
+            that was started again does (404 to a request with a session id, by the
+            protocol), or isn't there. The SDK tells neither from a tool's error.
+    """
+
+    async def look(response: httpx2.Response) -> None:
+        of_session = "mcp-session-id" in response.request.headers
+        if response.status_code in _NOT_THERE or (response.status_code == 404 and of_session):
+            on_gone()
+
     http = await stack.enter_async_context(
-        httpx2.AsyncClient(headers=dict(server.headers), timeout=_HTTP_TIMEOUT)
+        httpx2.AsyncClient(
+            headers=dict(server.headers), timeout=_HTTP_TIMEOUT, event_hooks={"response": [look]}
+        )
     )
     return streamable_http_client(server.url, http_client=http, max_sse_event_size=None)

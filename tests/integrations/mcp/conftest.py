@@ -46,18 +46,47 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Generator[TrainableModel
     backend.stop()
 
 
-@pytest.fixture
-def http_server() -> Generator[str]:
-    """A server of the official SDK over streamable HTTP, with a tool ``authorization``."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(HTTP), str(port)], stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(200):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
+class HttpProcess:
+    """A server of the official SDK over streamable HTTP, which can be started again."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            self._port = found.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}/mcp"
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(HTTP), str(self._port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(400):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", self._port)),
+            ):
+                return
             time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.terminate()
-        process.wait()
+        raise TimeoutError(f"no server on port {self._port}")
+
+    def wait(self) -> None:
+        """Until it dies."""
+        self._process.wait(timeout=60)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def http_process() -> Generator[HttpProcess]:
+    process = HttpProcess()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def http_server(http_process: HttpProcess) -> str:
+    """Its URL; among its tools is ``authorization``."""
+    return http_process.url

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,12 +35,21 @@ def judge() -> Generator[FakeJudge]:
 
 
 def art_mcp(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    process = started(folder, *arguments)
+    try:
+        stdout, stderr = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     code = "import sys; from integrations.mcp.cli import app; app(sys.argv[1:])"
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=240,
         cwd=folder,
         env={
             "PATH": "/usr/bin:/bin",
@@ -115,29 +127,67 @@ def test_training_by_a_reward_resumes_and_knows_its_setup(
     assert "begun with other tools" in " ".join(changed.stderr.replace("│", " ").split())
 
 
-def test_training_after_demonstrations(tiny_model_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(REWARD)
+def demonstrated_tasks(folder: Path) -> list[str]:
+    """Options with tasks that say how they are done, and a reward."""
+    (folder / "mine.py").write_text(REWARD)
     lines: list[str] = []
     for hour in range(5):
-        arguments = {
-            "source_timezone": "UTC",
-            "time": f"0{hour}:00",
-            "target_timezone": "Asia/Tokyo",
-        }
-        call = {"name": "convert_time", "arguments": arguments}
+        zones = {"source_timezone": "UTC", "target_timezone": "Asia/Tokyo"}
+        call = {"name": "convert_time", "arguments": {**zones, "time": f"0{hour}:00"}}
         shown = {"calls": [call], "answer": f"{hour + 9}:00"}
         lines.append(json.dumps({"task": f"{hour} in Tokyo?", "demonstration": shown}))
-    (tmp_path / "tasks.jsonl").write_text("\n".join(lines))
-    arguments = training(tiny_model_folder, "--reward", "mine:grade")
-    arguments += ["--scenarios-file", "tasks.jsonl", "--min-reward", "0", "--steps", "2"]
-    done = art_mcp(tmp_path, *arguments, "--warm-start", "3")
+    (folder / "tasks.jsonl").write_text("\n".join(lines))
+    return [
+        "--scenarios-file", "tasks.jsonl", "--reward", "mine:grade",
+        "--warm-start", "3", "--min-reward", "0",
+    ]  # fmt: skip
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    path = run / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_training_after_demonstrations(tiny_model_folder: Path, tmp_path: Path) -> None:
+    arguments = training(tiny_model_folder, *demonstrated_tasks(tmp_path), "--steps", "2")
+    done = art_mcp(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "after demonstrations" in done.stdout
     run = tmp_path / ".art" / "mcp" / "agent"
     assert len((run / "mcp" / "demonstrations.jsonl").read_text().splitlines()) == 3
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows if row["split"] == "val"] == [0, 1, 2]
-    assert any("sft/last_loss" in row for row in rows if row["step"] == 1)
+    assert [row["step"] for row in rows(run) if row["split"] == "val"] == [0, 1, 2]
+    assert any("sft/last_loss" in row for row in rows(run) if row["step"] == 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("killed_at", [("val", 0), ("val", 1), ("train", 2)])
+def test_killed_in_the_middle_it_goes_on(
+    tiny_model_folder: Path, tmp_path: Path, killed_at: tuple[str, int]
+) -> None:
+    """With SIGKILL: before the warm start, after it, and between two steps by reward."""
+    arguments = training(tiny_model_folder, *demonstrated_tasks(tmp_path), "--steps", "4")
+    run = tmp_path / ".art" / "mcp" / "agent"
+    process = started(tmp_path, *arguments)
+    deadline = time.monotonic() + 240
+    while killed_at not in {(row["split"], row["step"]) for row in rows(run)}:
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    written = (run / "mcp" / "demonstrations.jsonl").stat()
+    before = rows(run)
+    assert ("train", 4) not in {(row["split"], row["step"]) for row in before}
+
+    done = art_mcp(tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    after = rows(run)
+    assert after[: len(before)] == before
+    # Each step's training once, and nothing demonstrated or evaluated again.
+    assert [row["step"] for row in after if "loss" in row or "sft/last_loss" in row] == [1, 2, 3, 4]
+    assert [row["step"] for row in after if row["split"] == "val"] == [0, 1, 4]
+    assert (run / "mcp" / "demonstrations.jsonl").stat().st_mtime_ns == written.st_mtime_ns
+    assert (run / "mcp" / "transcripts.txt").exists()
 
 
 @pytest.mark.parametrize(
