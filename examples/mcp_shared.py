@@ -106,8 +106,8 @@ def same(answer: str, right: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     root: Path = Path(".art")
-    demonstrations: int = 40
-    rl_steps: int = 6
+    demonstrations: int = 24
+    rl_steps: int = 8
     held_out: int = 24
     seed: int = 0
 
@@ -141,7 +141,9 @@ async def train(example: Example, settings: Settings) -> TrainReport:
             steps=1 + settings.rl_steps,
             groups_per_step=4,
             rollouts_per_group=8,
-            learning_rate=5e-4,
+            # Small, and reached slowly: Adam begins anew, and its first updates are the least sure.
+            learning_rate=1e-4,
+            warmup_updates=2,
             eval_every=1 + settings.rl_steps,
             seed=settings.seed,
             max_tokens_per_pass=2048,
