@@ -106,8 +106,8 @@ def same(answer: str, right: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     root: Path = Path(".art")
-    demonstrations: int = 24
-    rl_steps: int = 8
+    demonstrations: int = 40
+    rl_steps: int = 6
     held_out: int = 24
     seed: int = 0
 
