@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from art_core.gateway.access import Door
+from art_core.gateway.bodies import Bodies
 from art_core.gateway.chat_completions import ChatCompletions
 from art_core.gateway.http import ErrorBody, Handler, answering, problem_response
 from art_core.gateway.messages import Messages
@@ -25,12 +26,13 @@ _ROLLOUT = "/r/{rollout}"
 def build_app(registry: Registry, *, api_key: str | None, max_body_bytes: int) -> Starlette:
     """The ASGI application. Every route is there twice: plain, and under ``/r/<rollout>``."""
     door = Door(registry, api_key)
+    bodies = Bodies(door, registry, max_body_bytes)
     models = Models(door, registry)
     routes = [
-        *_both("/v1/chat/completions", ChatCompletions(door, max_body_bytes).__call__, "POST"),
-        *_both("/v1/completions", TextCompletions(door, max_body_bytes).__call__, "POST"),
-        *_both("/v1/responses", Responses(door, max_body_bytes).__call__, "POST"),
-        *_both("/v1/messages", Messages(door, max_body_bytes).__call__, "POST", error_body),
+        *_both("/v1/chat/completions", ChatCompletions(door, bodies).__call__, "POST"),
+        *_both("/v1/completions", TextCompletions(door, bodies).__call__, "POST"),
+        *_both("/v1/responses", Responses(door, bodies).__call__, "POST"),
+        *_both("/v1/messages", Messages(door, bodies).__call__, "POST", error_body),
         *_both("/v1/models", models.list, "GET"),
         *_both("/v1/models/{model:path}", models.one, "GET"),
         *_both("/health", Health(door, registry).__call__, "GET"),

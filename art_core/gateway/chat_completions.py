@@ -13,11 +13,12 @@ from starlette.responses import Response
 from art_core.chat.protocol import Delta
 from art_core.gateway.access import Caller, Door
 from art_core.gateway.answers import Answer, Choice
+from art_core.gateway.bodies import Bodies
 from art_core.gateway.call import Call
 from art_core.gateway.choice_run import Piece
 from art_core.gateway.demands import Demands, schema_demanded, tools_demanded
 from art_core.gateway.fields import SamplingFields, read_fields
-from art_core.gateway.http import EventStream, read_body
+from art_core.gateway.http import EventStream
 from art_core.gateway.logprobs import chat_logprobs
 from art_core.gateway.problems import invalid
 from art_core.gateway.prompts import chat_prompt
@@ -81,12 +82,12 @@ class ChatFields(SamplingFields):
 class ChatCompletions:
     """The endpoint."""
 
-    def __init__(self, door: Door, max_body_bytes: int) -> None:
+    def __init__(self, door: Door, bodies: Bodies) -> None:
         self._door = door
-        self._max_body_bytes = max_body_bytes
+        self._bodies = bodies
 
     async def __call__(self, request: Request) -> Response:
-        body = await read_body(request, self._max_body_bytes)
+        body = await self._bodies.read(request)
         fields = read_fields(ChatFields, body, _UNCHANGING)
         caller = self._door.caller(request, fields.model)
         order = await ordered(body, _order, fields, caller)

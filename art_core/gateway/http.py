@@ -88,34 +88,6 @@ async def abandoned_if_client_leaves(receive: Receive, call: Call) -> AsyncGener
         call.abandon(hung_up())
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The request's body.
-
-    Raises:
-        Problem: 413, it has more than ``limit`` bytes.
-    """
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > limit:
-        raise _too_large(limit)
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _too_large(limit: int) -> Problem:
-    return Problem(
-        status=413,
-        message=f"The request's body has more than {limit} bytes.",
-        code="request_too_large",
-        headers={"connection": "close"},
-    )
-
-
 def hung_up() -> Problem:
     return Problem(status=499, message="The client hung up.", code="client_closed_request")
 

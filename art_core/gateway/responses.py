@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from art_core.gateway.access import Caller, Door
+from art_core.gateway.bodies import Bodies
 from art_core.gateway.demands import Demands, schema_demanded, tools_demanded
 from art_core.gateway.fields import SamplingFields, read_fields
-from art_core.gateway.http import EventStream, read_body
+from art_core.gateway.http import EventStream
 from art_core.gateway.kept import KeptResponses
 from art_core.gateway.problems import Problem, invalid
 from art_core.gateway.prompts import chat_prompt
@@ -77,12 +78,12 @@ class ResponsesFields(SamplingFields):
 class Responses:
     """The endpoint."""
 
-    def __init__(self, door: Door, max_body_bytes: int) -> None:
+    def __init__(self, door: Door, bodies: Bodies) -> None:
         self._door = door
-        self._max_body_bytes = max_body_bytes
+        self._bodies = bodies
 
     async def __call__(self, request: Request) -> Response:
-        body = await read_body(request, self._max_body_bytes)
+        body = await self._bodies.read(request)
         fields = read_fields(ResponsesFields, body, _UNCHANGING)
         caller = self._door.caller(request, fields.model)
         kept = caller.policy.responses if caller.rollout is None else caller.rollout.responses

@@ -11,10 +11,11 @@ from starlette.responses import Response
 
 from art_core.gateway.access import Caller, Door
 from art_core.gateway.answers import Answer, Choice
+from art_core.gateway.bodies import Bodies
 from art_core.gateway.call import Call
 from art_core.gateway.choice_run import Piece
 from art_core.gateway.fields import SamplingFields, read_fields
-from art_core.gateway.http import EventStream, read_body
+from art_core.gateway.http import EventStream
 from art_core.gateway.logprobs import text_logprobs
 from art_core.gateway.policy import Policy
 from art_core.gateway.prompts import Prompt
@@ -51,12 +52,12 @@ class TextFields(SamplingFields):
 class TextCompletions:
     """The endpoint."""
 
-    def __init__(self, door: Door, max_body_bytes: int) -> None:
+    def __init__(self, door: Door, bodies: Bodies) -> None:
         self._door = door
-        self._max_body_bytes = max_body_bytes
+        self._bodies = bodies
 
     async def __call__(self, request: Request) -> Response:
-        body = await read_body(request, self._max_body_bytes)
+        body = await self._bodies.read(request)
         fields = read_fields(TextFields, body, _UNCHANGING)
         caller = self._door.caller(request, fields.model)
         order = await ordered(body, _order, fields, caller)

@@ -264,7 +264,7 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return fields[0] == fields[1]
 
 
-_LETTERS: dict[Outcome, str] = {
+LETTERS: dict[Outcome, str] = {
     "continues": "●",
     "new history": "○",
     "moved": "◐",
@@ -277,18 +277,13 @@ def table(rows: Mapping[Template, Mapping[str, Cell]]) -> str:
     """The matrix as a Markdown document."""
     counts = Counter(cell.outcome for row in rows.values() for cell in row.values())
     lines = [
-        _INTRODUCTION.format(
-            templates=len(rows),
-            conversations=len(CONVERSATIONS),
-            pairs=counts.total(),
-            **{outcome.replace(" ", "_"): counts[outcome] for outcome in _LETTERS},
-        ),
+        introduction(len(rows), counts),
         "## What each template wants\n",
         "| template | tool calls | arguments as | content as | reasoning | a turn ends with |",
         "|---|---|---|---|---|---|",
-        *(_dialect(template) for template in rows),
+        *(dialect(template) for template in rows),
         "\n## Every pair\n",
-        *_conversation_numbers(),
+        *conversation_numbers(),
         "```text",
         *(_grid_row(template, row) for template, row in rows.items()),
         "```",
@@ -298,10 +293,21 @@ def table(rows: Mapping[Template, Mapping[str, Cell]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def introduction(templates: int, counts: Mapping[Outcome, int]) -> str:
+    """What the table is, and how often each outcome is in it."""
+    return _INTRODUCTION.format(
+        templates=templates,
+        conversations=len(CONVERSATIONS),
+        pairs=sum(counts.values()),
+        **{outcome.replace(" ", "_"): counts[outcome] for outcome in LETTERS},
+    )
+
+
 _INTRODUCTION = """\
 # Chat templates
 
-Written by `python -m tests.art_core.chat.matrix`; checked by `make test-full`.
+Written by `python -m tests.art_core.chat.matrix`. `make test` checks the counts and one
+pair in eight, `make test-full` all of them.
 
 {templates} templates (all that TRL ships, and the renderers of the `renderers`
 library that need no download) × {conversations} conversations = {pairs} pairs.
@@ -322,7 +328,7 @@ reasoning, say): a continuation is rendered whole and begins a new history | {ne
 """
 
 
-def _dialect(template: Template) -> str:
+def dialect(template: Template) -> str:
     try:
         chat = template.chat
     except ChatError as refusal:
@@ -346,14 +352,14 @@ def _dialect(template: Template) -> str:
     )
 
 
-def _conversation_numbers() -> Iterator[str]:
+def conversation_numbers() -> Iterator[str]:
     for at, conversation in enumerate(CONVERSATIONS, start=1):
         yield f"{at}. {conversation}"
     yield ""
 
 
 def _grid_row(template: Template, row: Mapping[str, Cell]) -> str:
-    return f"{template!s:42}" + "".join(_LETTERS[cell.outcome] for cell in row.values())
+    return f"{template!s:42}" + "".join(LETTERS[cell.outcome] for cell in row.values())
 
 
 def _refusals(rows: Mapping[Template, Mapping[str, Cell]]) -> Iterator[str]:
@@ -369,8 +375,12 @@ def _refusals(rows: Mapping[Template, Mapping[str, Cell]]) -> Iterator[str]:
     yield "|---|---|---|"
     for (reason, where), names in merged.items():
         which = "all" if len(where) == len(rows) else ", ".join(where)
-        said = reason.replace("|", "\\|").replace("\n", " ")
-        yield f"| {', '.join(names)} | {which} | {said} |"
+        yield f"| {', '.join(names)} | {which} | {said(reason)} |"
+
+
+def said(reason: str) -> str:
+    """In a cell of a table."""
+    return reason.replace("|", "\\|").replace("\n", " ")
 
 
 def main() -> None:
