@@ -54,9 +54,10 @@ def test_a_kill_at_each_point(
 @pytest.mark.parametrize("seed", range(RANDOM_RUNS))
 def test_kills_at_random_times(runs: Runs, undisturbed: Result, tmp_path: Path, seed: int) -> None:
     times = random.Random(seed)
-    killed = 0
-    while killed < RANDOM_KILLS:
-        if not runs.kill_after(tmp_path / "runs", times.uniform(0.0, runs.seconds)):
-            break  # it was quick enough to end
-        killed += 1
-    assert runs.finish(tmp_path / "runs") == undisturbed
+    killed, begun = 0, 0
+    while killed < RANDOM_KILLS:  # a run that was quick enough to end is followed by another
+        root = tmp_path / f"runs-{begun}"
+        while killed < RANDOM_KILLS and runs.kill_after(root, times.uniform(0.0, runs.seconds)):
+            killed += 1
+        assert runs.finish(root) == undisturbed
+        begun += 1
