@@ -97,19 +97,19 @@ class _SegmentAttention(torch.autograd.Function):
     ) -> Tensor:
         block = attention_blocks.forward_for(query.device)
         heads, nodes, width = query.shape
-        q, k, v = _grouped(query, key, value)
+        q = query.view(len(key), -1, nodes, width)
         output = torch.empty(nodes, heads, width, dtype=q.dtype, device=q.device)
         lse_dtype = torch.promote_types(q.dtype, torch.float32)
         lse = torch.empty(nodes, heads, 1, dtype=lse_dtype, device=q.device)
-        joint, joint_lse = _grouped_output(output, len(k)), _grouped_output(lse, len(k))
+        joint, joint_lse = _grouped_output(output, len(key)), _grouped_output(lse, len(key))
         for start, end, _ in segments:
             own = slice(start, end)
-            part, part_lse = block(q[:, :, own], k[:, :, own], v[:, :, own], True, scale)
+            part, part_lse = block(q[:, :, own], key[:, own], value[:, own], True, scale)
             joint[:, :, own], joint_lse[:, :, own] = part, part_lse.unsqueeze(-1)
         for start, end, subtree_end in segments:
             if subtree_end > end:
                 own, below = slice(start, end), slice(end, subtree_end)
-                part, part_lse = block(q[:, :, below], k[:, :, own], v[:, :, own], False, scale)
+                part, part_lse = block(q[:, :, below], key[:, own], value[:, own], False, scale)
                 _join(joint[:, :, below], joint_lse[:, :, below], part, part_lse.unsqueeze(-1))
         ctx.save_for_backward(query, key, value, output, lse)
         ctx.segments, ctx.scale = segments, scale
@@ -118,20 +118,19 @@ class _SegmentAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, output, lse = ctx.saved_tensors
-        block_backward = attention_blocks.backward_for(query.device)
-        q, k, v = _grouped(query, key, value)
+        block_backward = attention_blocks.backward_for(query.device, query.dtype)
+        q = query.view(len(key), -1, *query.shape[1:])
         out, grad_out, joint_lse = (
-            _grouped_output(tensor, len(k)) for tensor in (output, grad_outputs[0], lse)
+            _grouped_output(tensor, len(key)) for tensor in (output, grad_outputs[0], lse)
         )
         grad_query, grad_key, grad_value = (torch.empty_like(x) for x in (query, key, value))
         grad_q = grad_query.view(q.shape)
 
         def block(rows: slice, own: slice, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-            dq, dk, dv = block_backward(
-                grad_out[:, :, rows], q[:, :, rows], k[:, :, own], v[:, :, own],
+            return block_backward(
+                grad_out[:, :, rows], q[:, :, rows], key[:, own], value[:, own],
                 out[:, :, rows], joint_lse[:, :, rows].squeeze(-1), causal, ctx.scale,
             )  # fmt: skip
-            return dq, dk.sum(1), dv.sum(1)
 
         for start, end, _ in ctx.segments:
             own = slice(start, end)
@@ -150,14 +149,6 @@ def _join(output: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> None:
     """Join, in place, the softmax of a further block of keys: [K, G, N, D] and [K, G, N, 1]."""
     output.lerp_(part, torch.sigmoid(part_lse - lse).to(part.dtype))
     lse.copy_(torch.logaddexp(lse, part_lse))
-
-
-def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """View heads as [K, H // K, N, D], with keys and values repeated by a stride of 0."""
-    kv_heads, nodes, width = key.shape
-    q = query.view(kv_heads, -1, nodes, width)
-    shape = (-1, q.shape[1], -1, -1)
-    return q, key.unsqueeze(1).expand(shape), value.unsqueeze(1).expand(shape)
 
 
 def _grouped_output(output: Tensor, kv_heads: int) -> Tensor:

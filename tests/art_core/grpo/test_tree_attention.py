@@ -67,6 +67,7 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         forward, backward = attention_blocks.portable_forward, attention_blocks.portable_backward
         monkeypatch.setattr(attention_blocks, "_cpu_forward", forward)
         monkeypatch.setattr(attention_blocks, "_cpu_backward", backward)
+        monkeypatch.setattr(attention_blocks, "ROWS", 3)
 
 
 @pytest.mark.usefixtures("blocks")
@@ -88,6 +89,15 @@ def test_it_takes_tensors_whose_heads_are_not_contiguous() -> None:
     torch.testing.assert_close(actual, expected)
     for a, b in zip(gradients(actual, ours), gradients(expected, theirs), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_in_bfloat16_gradients_are_as_near_to_the_truth_as_the_dense_masks() -> None:
+    exact, plain, ours = inputs(), inputs(torch.bfloat16), inputs(torch.bfloat16)
+    truth = gradients(dense(*exact, 0.3), exact)
+    expected = gradients(dense(*plain, 0.3), plain)
+    actual = gradients(attend(*ours, AttentionTree(SEGMENTS), 0.3), ours)
+    for a, b, c in zip(actual, expected, truth, strict=True):
+        assert (a - c).norm() <= 1.2 * (b - c).norm()
 
 
 def test_block_mask_is_the_ancestor_relation() -> None:
