@@ -123,7 +123,7 @@ def _decode(
     # [n, kv heads, group, key_dim]
     q = query[group.start : group.stop].unflatten(1, (layout.heads, layout.group)) * shape.scale
     tail_keys, tail_values = tail.split([layout.key_dim, layout.value_dim], dim=-1)
-    scores = _cap(torch.matmul(q, tail_keys.transpose(2, 3)), shape.softcap)
+    scores = _cap(torch.matmul(q, _transposed(tail_keys)), shape.softcap)
     scores += group.mask(shape.window, scores.dtype)
     if slab.trunk is not None:
         return _with_trunk(q, slab.trunk.kv[layer], scores, tail_values, layout, shape)
@@ -148,7 +148,7 @@ def _with_trunk(
     n, _, group, _ = q.shape
     trunk_keys, trunk_values = trunk.split([layout.key_dim, layout.value_dim], dim=-1)
     rows = q.transpose(0, 1).flatten(1, 2)  # [heads, n * group, key_dim]
-    trunk_scores = _cap(torch.bmm(rows, trunk_keys.transpose(1, 2)), shape.softcap)
+    trunk_scores = _cap(torch.bmm(rows, _transposed(trunk_keys)), shape.softcap)
     # Heads lead, so that each side of the softmax below is a matrix per head without a copy.
     scores = torch.cat([trunk_scores.unflatten(1, (n, group)), tail_scores.transpose(0, 1)], dim=-1)
     probs = torch.softmax(scores, dim=-1, dtype=torch.float32).to(trunk.dtype)
@@ -193,11 +193,19 @@ def _prompt_block(q: Tensor, kv: Tensor, layout: KVLayout, shape: Shape) -> Tens
     mask = torch.zeros(rows, keys, dtype=q.dtype, device=q.device)
     mask.masked_fill_(hidden, -math.inf)
     grouped = q.reshape(layout.heads, layout.group * rows, -1)
-    scores = torch.bmm(grouped, kv[..., : layout.key_dim].transpose(1, 2))
+    scores = torch.bmm(grouped, _transposed(kv[..., : layout.key_dim]))
     scores = _cap(scores, shape.softcap).unflatten(1, (layout.group, rows)) + mask
     probs = torch.softmax(scores, dim=-1, dtype=torch.float32).to(kv.dtype).flatten(1, 2)
     output = torch.bmm(probs, kv[..., layout.key_dim :])  # [kv heads, group * rows, value_dim]
     return output.unflatten(1, (layout.group, rows)).flatten(0, 1).transpose(0, 1)
+
+
+def _transposed(keys: Tensor) -> Tensor:
+    """Keys [..., keys, dim] as a right-hand side.
+
+    A product would copy them itself, along the wrong axis: that took most of its time.
+    """
+    return keys.contiguous().transpose(-1, -2)
 
 
 def _cap(scores: Tensor, softcap: float | None) -> Tensor:
