@@ -73,7 +73,7 @@ async def main(steps: int, held_out: int, root: str) -> TrainReport:
     corpus.write_index(INDEX)
     tasks = make_scenarios(corpus, held_out=held_out)
     config = art.TrainConfig(
-        steps=steps, groups_per_step=6, learning_rate=5e-4, eval_every=steps, seed=1
+        steps=steps, groups_per_step=8, learning_rate=1.5e-3, eval_every=steps, seed=1
     )
     async with art.LocalBackend(root) as backend:
         await model.register(backend)
