@@ -21,7 +21,11 @@ class Failures:
     """
 
     def __init__(self, total: int, allowed: int | float) -> None:
-        if isinstance(allowed, bool) or allowed < 0 or (isinstance(allowed, float) and allowed > 1):
+        if (
+            isinstance(allowed, bool)
+            or not allowed >= 0
+            or (isinstance(allowed, float) and allowed > 1)
+        ):
             raise ConfigError(
                 f"max_exceptions is {allowed!r}",
                 "It is a number of failures (int, from 0) or a share of them (float, 0.0 to 1.0).",

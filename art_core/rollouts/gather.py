@@ -164,6 +164,7 @@ class Gatherer:
         try:
             async with self._slots:
                 trajectory = _checked(await attempt(rollout, self._limits), Trajectory)
+                trajectory.check_contents()
         except Exception as error:  # noqa: BLE001  (what the user's code may raise has no bounds)
             return self._failed(error)
         if (failure := failure_of(trajectory)) is not None:
@@ -177,6 +178,8 @@ class Gatherer:
             async with self._slots:
                 found = await attempt(pending.rollouts[0], self._limits)
                 group = _checked(found, TrajectoryGroup)
+                for trajectory in group.trajectories:
+                    trajectory.check_contents()
         except Exception as error:  # noqa: BLE001  (as above)
             self._failed(error)
             return None

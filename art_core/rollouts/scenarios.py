@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, TypeVar, cast
@@ -30,10 +31,10 @@ def scenario_json(scenario: object, where: str = "scenario") -> JsonValue:
         plain = scenario
     try:
         return cast("JsonValue", json.loads(json.dumps(plain, default=_nested)))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ScenarioError(
-            f"{where} is {scenario!r:.200} ({type(scenario).__name__}), which can't be written "
-            f"as JSON: {error}",
+            f"{where} is {reprlib.repr(scenario):.200} ({type(scenario).__name__}), which can't be "
+            f"written as JSON: {error}",
             "Use a dictionary, a string, a dataclass or a pydantic model.",
         ) from error
 

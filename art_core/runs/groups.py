@@ -26,8 +26,9 @@ class TrajectoryFiles:
 
         Raises:
             StorageError: it couldn't be written; the old one, if any, is untouched.
+            TrajectoryError: a trajectory holds what couldn't be read again; likewise.
         """
-        lines = (group.model_dump_json().encode() + b"\n" for group in groups)
+        lines = (_line(group).encode() + b"\n" for group in groups)
         write_whole(self.file(split, step), lines)
 
     def read(self, split: str, step: int) -> list[TrajectoryGroup]:
@@ -81,8 +82,9 @@ class Journal:
 
         Raises:
             StorageError: it couldn't be written.
+            TrajectoryError: a trajectory holds what couldn't be read again.
         """
-        self._lines(step).append_json(group.model_dump_json())
+        self._lines(step).append_json(_line(group))
 
     def read(self, step: int) -> dict[str, TrajectoryGroup]:
         """The finished groups of a step, by id.
@@ -106,6 +108,12 @@ class Journal:
 
     def _lines(self, step: int) -> JsonLines:
         return JsonLines(self.path / f"{step_name(step)}.jsonl")
+
+
+def _line(group: TrajectoryGroup) -> str:
+    for trajectory in group.trajectories:
+        trajectory.check_contents()
+    return group.model_dump_json()
 
 
 def _parse_groups(path: Path, lines: JsonLines) -> list[TrajectoryGroup]:

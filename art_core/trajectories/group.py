@@ -26,9 +26,15 @@ class ExceptionRecord(BaseModel):
     @classmethod
     def of(cls, error: BaseException) -> Self:
         kind = type(error)
+        try:
+            message = str(error)
+        except Exception as unsaid:  # noqa: BLE001  (the user's own __str__ may raise anything)
+            message = (
+                f"its text can't be had: {type(unsaid).__name__} in {kind.__qualname__}.__str__"
+            )
         return cls(
             type=f"{kind.__module__}.{kind.__qualname__}",
-            message=str(error),
+            message=message,
             traceback="".join(traceback.format_exception(error)),
         )
 

@@ -13,7 +13,15 @@ from enum import StrEnum
 from numbers import Real
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+)
 
 from art_core.errors import RewardError, TrajectoryError
 from art_core.trajectories.choices import MessagesAndChoices, as_message
@@ -146,6 +154,41 @@ class Trajectory(BaseModel):
         """Set the metric ``duration`` to the seconds since ``start_time``."""
         self.metrics["duration"] = (datetime.now(UTC) - self.start_time).total_seconds()
         return self
+
+    def check_contents(self) -> None:
+        """Check what was put into the trajectory's containers since it was made.
+
+        Pydantic sees assignments only, not ``metrics["accuracy"] = np.float32(1)``. What
+        the constructor would convert is converted; what couldn't be read again from the
+        run's files, or not be written, is an error here and not there.
+
+        Raises:
+            TrajectoryError: names the rollout, the field and the value.
+        """
+        for field in ("messages_and_choices", "tools", "metrics", "metadata", "logs"):
+            try:
+                setattr(self, field, getattr(self, field))
+                self.model_dump_json(include={field})
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                raise self._unusable(first["loc"], first["msg"], first["input"]) from error
+            except (ValueError, RecursionError) as error:
+                raise self._unusable((field,), str(error), getattr(self, field)) from error
+        for name, value in self.metrics.items():
+            try:
+                name.encode()
+                float(value)
+            except (OverflowError, UnicodeEncodeError) as error:
+                raise self._unusable(("metrics", name), str(error), value) from error
+
+    def _unusable(
+        self, place: tuple[int | str, ...], reason: str, value: object
+    ) -> TrajectoryError:
+        where = ".".join(str(part) for part in place)
+        return TrajectoryError(
+            f"{where!a} of rollout {self.rollout_id} is {value!a:.100}: {reason}",
+            "metrics are numbers, logs strings, messages, metadata and tools what JSON can hold.",
+        )
 
     def for_logging(self) -> dict[str, Any]:
         """A dictionary to print: reward, metrics, metadata, logs and messages."""

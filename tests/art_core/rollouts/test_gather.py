@@ -230,6 +230,7 @@ async def test_so_many_failures_are_put_up_with(
     "options",
     [
         {"max_exceptions": -1},
+        {"max_exceptions": float("nan")},
         {"max_exceptions": 1.5},
         {"max_exceptions": True},
         {"concurrency": 0},

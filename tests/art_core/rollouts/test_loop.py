@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,7 @@ async def test_a_bool_is_a_reward(model: TrainableModel[Any], play: Play) -> Non
         (3, "scenarios is 3"),
         (["a", None], r"scenarios\[1\] is None"),
         (["a", object()], r"scenarios\[1\] is <object .*can't be written as JSON"),
+        ([reduce(lambda inner, _: [inner], range(5000), [])], "can't be written as JSON: .*recurs"),
     ],
 )
 async def test_scenarios_of_a_wrong_shape_are_refused(
