@@ -101,7 +101,7 @@ class _Agent:
             heads, prompts, queries, texts, pages, strict=True
         ):
             shown = f"Found: {', '.join(found) or 'nothing'}. So the function is called"
-            said = [*head, {"role": "assistant", "content": text}]
+            said: list[Any] = [*head, {"role": "assistant", "content": text}]
             user: Any = [{"role": "user", "content": shown}]
             whole = chat.bridge(prompt + query, said, user, sampled=len(query))
             if whole is None:
@@ -118,7 +118,8 @@ class _Agent:
         return results
 
     def _text(self, token_ids: list[int]) -> str:
-        return self._chat.parse(token_ids).message.get("content") or ""
+        content = self._chat.parse(token_ids).message.get("content")
+        return content if isinstance(content, str) else ""
 
     def _generate(self, model: Any, rows: list[list[int]], sample: bool) -> list[list[int]]:
         import torch
