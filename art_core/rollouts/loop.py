@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from art_core.config import TrainConfig
-from art_core.errors import ConfigError, MissingExtraError, TrainingError
+from art_core.errors import ConfigError, MissingExtraError, StorageError, TrainingError
 from art_core.rollouts.backend import LearnsFromExamples
 from art_core.rollouts.display import LoopDisplay
 from art_core.rollouts.gathering import LoopGatherer
@@ -153,7 +153,7 @@ class _Loop:
                     validation=warm_start.validation,
                     on_progress=on_progress,
                 )
-            self._display.step_done(1, self._metrics(1, TRAIN_SPLIT))
+            self._display.step_done(1, self._written_metrics(1, TRAIN_SPLIT))
         if await self._model.get_step() == 1:
             await self._evaluate_if_due(1, always=True)
 
@@ -179,7 +179,7 @@ class _Loop:
         best = f"{VALIDATION_SPLIT}/reward" if self._gatherer.validation else None
         retention = Retention(last=self._config.keep_checkpoints, best=best)
         await asyncio.to_thread(self._run.prune, retention)
-        metrics = self._metrics(step, TRAIN_SPLIT)
+        metrics = self._written_metrics(step, TRAIN_SPLIT)
         self._display.step_done(step, metrics)
         if self._on_step is not None:
             told = self._on_step(StepReport(step=step, groups=groups, metrics=metrics))
@@ -192,7 +192,7 @@ class _Loop:
             return
         groups = await self._gatherer.evaluation(step)
         await self._model.log(groups, split=VALIDATION_SPLIT)
-        self._display.evaluated(step, self._metrics(step, VALIDATION_SPLIT))
+        self._display.evaluated(step, self._written_metrics(step, VALIDATION_SPLIT))
         await self._draw()
 
     def _metrics(self, step: int, split: str) -> dict[str, float]:
@@ -201,6 +201,16 @@ class _Loop:
             if (row.step, row.split) == (step, split):
                 return row.metrics
         return {}
+
+    def _written_metrics(self, step: int, split: str) -> dict[str, float]:
+        """The same, just after they were written."""
+        metrics = self._metrics(step, split)
+        if not metrics:
+            raise StorageError(
+                f"{self._run.path} has no metrics of step {step}, which were just written",
+                "Was it deleted or moved while the run was going? Start the run again.",
+            )
+        return metrics
 
     async def _draw(self) -> Path | None:
         run = self._run

@@ -91,9 +91,18 @@ def open_run_readonly(name: str, root: Path = DEFAULT_ROOT) -> RunReader:
     found = [run for run in listing.runs if _is_called(run, name)]
     if len(found) == 1:
         return found[0]
+    if not found:
+        _refuse_damaged(name, root)
     names = [f"{run.identity.project}/{run.identity.model}" for run in found or listing.runs]
     problem = f"{len(found)} runs are called" if found else "there is no run called"
     raise RunError(f"{problem} {name!r} under {root}", f"Runs: {', '.join(names) or 'none'}.")
+
+
+def _refuse_damaged(name: str, root: Path) -> None:
+    """Say what is wrong with a run that can only be told by its folder's name."""
+    for path in root.glob(f"[!.]*/[!.]*/{RUN_FILE}"):
+        if name in (path.parent.name, f"{path.parent.parent.name}/{path.parent.name}"):
+            RunReader(path.parent)
 
 
 def _is_called(run: RunReader, name: str) -> bool:

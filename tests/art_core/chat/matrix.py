@@ -275,7 +275,7 @@ LETTERS: dict[Outcome, str] = {
 
 def table(rows: Mapping[Template, Mapping[str, Cell]]) -> str:
     """The matrix as a Markdown document."""
-    counts = Counter(cell.outcome for row in rows.values() for cell in row.values())
+    counts = Counter[str](cell.outcome for row in rows.values() for cell in row.values())
     lines = [
         introduction(len(rows), counts),
         "## What each template wants\n",
@@ -293,7 +293,7 @@ def table(rows: Mapping[Template, Mapping[str, Cell]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def introduction(templates: int, counts: Mapping[Outcome, int]) -> str:
+def introduction(templates: int, counts: Mapping[str, int]) -> str:
     """What the table is, and how often each outcome is in it."""
     return _INTRODUCTION.format(
         templates=templates,

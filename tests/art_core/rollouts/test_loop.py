@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import shutil
 from collections.abc import Awaitable, Callable
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from art_core.errors import (
     RewardError,
     RunMismatchError,
     ScenarioError,
+    StorageError,
     TooManyFailuresError,
     TrainingError,
 )
@@ -25,6 +27,13 @@ from art_core.trajectories import Trajectory, TrajectoryGroup, TrajectoryStatus
 Play = Callable[[Any], Awaitable[Trajectory]]
 SCENARIOS = ["a", "b", "c", "d", "e"]
 SMALL = TrainConfig(steps=2, groups_per_step=2, rollouts_per_group=2, eval_every=1)
+
+
+def nested(depth: int) -> list[Any]:
+    inner: list[Any] = []
+    for _ in range(depth):
+        inner = [inner]
+    return inner
 
 
 @pytest.fixture
@@ -213,7 +222,7 @@ async def test_a_bool_is_a_reward(model: TrainableModel[Any], play: Play) -> Non
         (3, "scenarios is 3"),
         (["a", None], r"scenarios\[1\] is None"),
         (["a", object()], r"scenarios\[1\] is <object .*can't be written as JSON"),
-        ([reduce(lambda inner, _: [inner], range(5000), [])], "can't be written as JSON: .*recurs"),
+        ([nested(5000)], "can't be written as JSON: .*recurs"),
     ],
 )
 async def test_scenarios_of_a_wrong_shape_are_refused(
@@ -432,6 +441,19 @@ async def test_checkpoints_are_kept_as_configured(
     assert [checkpoint.step for checkpoint in run.checkpoints.all()] == [2, 5]
     await model.delete_checkpoints("val/no-such-metric")
     assert [checkpoint.step for checkpoint in run.checkpoints.all()] == [5]
+
+
+async def test_a_run_directory_deleted_in_the_middle_is_named(
+    backend: ScriptedBackend, model: TrainableModel[Any], play: Play
+) -> None:
+    folder = backend.run_directory(model).path
+
+    async def last_play(scenario: Any) -> Trajectory:
+        shutil.rmtree(folder, ignore_errors=True)
+        return await play(scenario)
+
+    with pytest.raises((StorageError, OSError), match=re.escape(folder.name)):
+        await train(model, last_play, SCENARIOS, SMALL, validation=["x"])
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from art_core.errors import RunError
+from art_core.errors import RunDamagedError, RunError
 from art_core.runs import RunDirectory, list_runs, open_run_readonly
 from art_core.trajectories import TrajectoryGroup
 
@@ -34,6 +34,14 @@ def test_a_run_is_found_by_what_users_call_it(make_run: MakeRun, tmp_path: Path,
     run_id = run.identity.run_id
     asked = name.format(id=run_id, id6=run_id[:6], path=run.path)
     assert open_run_readonly(asked, tmp_path / ".art").identity == run.identity
+
+
+@pytest.mark.parametrize("name", ["bot", "shop/bot"])
+def test_a_damaged_run_is_said_to_be_damaged(make_run: MakeRun, tmp_path: Path, name: str) -> None:
+    run = make_run()
+    (run.path / "run.json").write_text("{")
+    with pytest.raises(RunDamagedError, match=r"bot/run\.json"):
+        open_run_readonly(name, tmp_path / ".art")
 
 
 def test_a_name_that_is_not_clear_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
