@@ -215,7 +215,8 @@ async def run(seed: int, settings: argparse.Namespace) -> TrainReport:
         steps=1 + settings.rl_steps,
         groups_per_step=8,
         rollouts_per_group=8,
-        learning_rate=1e-3,
+        learning_rate=5e-4,
+        warmup_updates=2,
         seed=seed,
         eval_every=1 + settings.rl_steps,
         keep_checkpoints=1,
@@ -258,7 +259,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="SFT on a few demonstrations, then RL.")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--demonstrations", type=int, default=60)
-    parser.add_argument("--rl-steps", type=int, default=6)
+    parser.add_argument("--rl-steps", type=int, default=7)
     parser.add_argument("--held-out", type=int, default=48)
     parser.add_argument("--root", type=Path, default=Path(".art"))
     settings = parser.parse_args()
