@@ -35,14 +35,27 @@ class Bodies:
         Raises:
             Problem: 401 or 404, as `Door.admit`; 413, it has too many bytes or values.
         """
-        body = await _read(request, self._max_bytes)
+        body = await read_body(request, self._max_bytes)
         rollout = self._door.admit(request)
         policies = self._registry.policies() if rollout is None else [rollout.policy]
         context = max((policy.engine.info.context_length for policy in policies), default=0)
-        most = _MOST_OTHERS + context
-        if len(body) > most and await asyncio.to_thread(has_more_values, body, most):
-            raise _too_large(f"{most} values; the longest prompt here has {context} tokens")
+        await check_values(body, context)
         return body
+
+
+async def check_values(body: bytes, context: int) -> None:
+    """Refuse a body before it is parsed.
+
+    Args:
+        context: tokens of the longest prompt that may be in it.
+
+    Raises:
+        Problem: 413, it has many more values.
+    """
+    most = _MOST_OTHERS + context
+    if len(body) > most and await asyncio.to_thread(has_more_values, body, most):
+        longest = f"; the longest prompt here has {context} tokens" if context else ""
+        raise _too_large(f"{most} values{longest}")
 
 
 def has_more_values(body: bytes, most: int) -> bool:
@@ -64,7 +77,12 @@ def has_more_values(body: bytes, most: int) -> bool:
     return False
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int) -> bytes:
+    """A request's body.
+
+    Raises:
+        Problem: 413, it has more bytes than ``limit``.
+    """
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(f"{limit} bytes")

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from art_core.gateway.http import JsonResponse, event, hung_up, read_body
+from art_core.gateway.bodies import check_values, read_body
+from art_core.gateway.http import JsonResponse, event, hung_up
 from art_core.gateway.problems import Problem, problem_of_validation
 from art_core.gateway.upstreams import Upstream
 from art_core.rollouts.prompted import PromptedCall
@@ -62,9 +63,10 @@ async def read_order(request: Request) -> Order:
     """The request's body, checked.
 
     Raises:
-        Problem: 400, it can't be read; 413, it is too large.
+        Problem: 400, it can't be read; 413, it has too many bytes or values.
     """
     content = await read_body(request, _MAX_BODY_BYTES)
+    await check_values(content, context=0)  # messages, not token ids
     try:
         return Order.model_validate_json(content)
     except ValidationError as error:
