@@ -33,6 +33,7 @@ PUBLIC_NAMES = {
     "WarmStart",
     "__version__",
     "check",
+    "evaluate",
     "gather_trajectories",
     "gather_trajectory_groups",
     "iterate_dataset",
